@@ -1,13 +1,10 @@
 """The subcommand `elmo-vocab` makes the vocabulary of a language model."""
 
 import argparse
-import logging
-import reprlib
 from collections import Counter
 from operator import itemgetter
 from pathlib import Path
 
-from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
 from allennlp_elmo_plugin.commands.command import TEXT_HELP, Command, positive
 from allennlp_elmo_plugin.files.whole import PathLike, output_folder
 from allennlp_elmo_plugin.pretrained.file_names import VOCABULARY_FILE
@@ -17,12 +14,9 @@ from allennlp_elmo_plugin.text.corpus import PathOrPaths, find_files, read_text
 from allennlp_elmo_plugin.text.vocabulary_file import (
     IGNORED_WORD,
     SPECIAL_WORDS,
-    UNKNOWN_WORD,
     write_vocabulary_file,
 )
 from allennlp_elmo_plugin.text.vocabulary_folder import VOCABULARY_FOLDER, write_vocabulary_folder
-
-logger = logging.getLogger(__name__)
 
 COUNTS_FILE = "counts.tsv"
 _OUTPUTS = (VOCABULARY_FOLDER, VOCABULARY_FILE, COUNTS_FILE)
@@ -118,22 +112,13 @@ def select_words(
     points, each with its count as a target: there is one `<S>` (backward) and one `</S>` (forward)
     a sentence, and an `<UNK>` for every word left out.
     """
-    # AllenNLP reads the former as a line feed, and bilm-tf skips the latter.
-    unwritable = [word for word in counts if "@@NEWLINE@@" in word or word == IGNORED_WORD]
-    if unwritable:
-        logger.warning("Left out of the vocabulary: %s", reprlib.repr(sorted(unwritable)))
-    left_out = {*SPECIAL_WORDS, *unwritable}
-    kept = [item for item in counts.items() if item[1] >= min_count and item[0] not in left_out]
-    # One key made of both would need 2 GB more for 20 million words.
-    kept.sort(key=itemgetter(0))
+    left_out = {*SPECIAL_WORDS, IGNORED_WORD}
+    kept = sorted(x for x in counts.items() if x[1] >= min_count and x[0] not in left_out)
+    # Sorting once, by a key of both, would need 2 GB more for 20 million words.
     kept.sort(key=itemgetter(1), reverse=True)
     if max_size is not None:
         kept = kept[: max_size - len(SPECIAL_WORDS)]
-    n_begin, n_end = (counts.get(each, 0) for each in (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD))
+    n_begin, n_end = (counts.get(word, 0) for word in SPECIAL_WORDS[:2])
     n_unknown = sum(counts.values()) - n_begin - n_end - sum(count for _, count in kept)
-    return [
-        (BEGIN_SENTENCE_WORD, n_begin + n_sentences),
-        (END_SENTENCE_WORD, n_end + n_sentences),
-        (UNKNOWN_WORD, n_unknown),
-        *kept,
-    ]
+    n_special = n_begin + n_sentences, n_end + n_sentences, n_unknown
+    return [*zip(SPECIAL_WORDS, n_special), *kept]

@@ -32,18 +32,16 @@ def find_files(paths: PathOrPaths) -> list[Path]:
     files: list[Path] = []
     for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
         name = os.fspath(path)
-        found = [Path(each) for each in sorted(glob.glob(name, recursive=True))]
-        if os.path.exists(name):
-            found = [Path(name)]
-            if os.path.isdir(name):
-                found = [each for each in sorted(found[0].iterdir()) if each.name[0] != "."]
-        found = list(filter(Path.is_file, found))
-        if not found:
+        pattern = glob.escape(name) if os.path.exists(name) else name
+        if os.path.isdir(name):
+            pattern = os.path.join(pattern, "*")
+        matches = sorted(glob.glob(pattern, recursive=True))
+        if not any(map(os.path.isfile, matches)):
             raise ValueError(
                 f"{name or repr(name)} does not exist, or has no text files (looked from "
                 f"{os.getcwd()}); give a file, a folder or a glob"
             )
-        files += found
+        files += filter(Path.is_file, map(Path, matches))
     files = list(dict.fromkeys(files))
     if not any(file.stat().st_size for file in files):
         names = ", ".join(map(str, files))
@@ -53,11 +51,11 @@ def find_files(paths: PathOrPaths) -> list[Path]:
 
 def digests(files: Iterable[Path]) -> dict[str, str]:
     """Return the SHA-256 of each file, by its name."""
-    found = {}
+    sums = {}
     for path in files:
         with open(path, "rb") as file:
-            found[os.fspath(path)] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+            sums[os.fspath(path)] = hashlib.file_digest(file, "sha256").hexdigest()
+    return sums
 
 
 def read_text(

@@ -13,9 +13,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import IO, Any, NamedTuple, TypeVar
-
-T = TypeVar("T", bytes, str)
+from typing import IO, Any, NamedTuple
 
 MAX_LINE_BYTES = 64 * 2**20
 """A longer line is refused: a small compressed file can hold one that fills the memory."""
@@ -41,7 +39,6 @@ class TextLines:
     def __init__(self, file: IO[Any], name: str = "") -> None:
         self.name = name or str(getattr(file, "name", "the input"))
         self._stored: Any = file
-        self._encoding_errors = "strict"
         self._is_gzip = not hasattr(file, "encoding") and _start(file).startswith(_GZIP)
         self._file: Any = gzip.GzipFile(fileobj=file) if self._is_gzip else file
         self.number = 0  # of lines that have been read
@@ -71,8 +68,7 @@ class TextLines:
         """Return the next line, with its line feed, or no bytes at the end."""
         line = self._read(self._file.readline, MAX_LINE_BYTES + 1)
         if isinstance(line, str):
-            self._encoding_errors = "surrogatepass"
-            line = line.encode("utf-8", self._encoding_errors)
+            line = line.encode("utf-8", "surrogatepass")
         self._count(bool(line), len(line), len(line))
         return line
 
@@ -83,7 +79,7 @@ class TextLines:
             place = f"{self.name}, line {self.number}"
             raise ValueError(f"{place}: is longer than {MAX_LINE_BYTES:,} bytes; split it")
 
-    def _read(self, read: Callable[[int], T], n_bytes: int) -> T:
+    def _read(self, read: Callable[[int], Any], n_bytes: int) -> Any:
         try:
             return read(n_bytes)
         except UnicodeDecodeError as error:  # of a file open for text
@@ -95,12 +91,12 @@ class TextLines:
     def __iter__(self) -> Iterator[SentenceLine]:
         for line in iter(self.read_line, b""):
             sentence = self.decode(without_mark(line).strip())
-            yield SentenceLine(self.number - 1, sentence, split_words(line, self._encoding_errors))
+            yield SentenceLine(self.number - 1, sentence, split_words(line))
 
     def decode(self, line: bytes) -> str:
         """Decode (a part of) the line that was read last."""
         try:
-            return line.decode("utf-8", self._encoding_errors)
+            return line.decode()
         except UnicodeDecodeError as error:
             raise ValueError(not_utf8(self.name, self.number, error)) from None
 
@@ -121,9 +117,9 @@ def without_mark(line: bytes) -> bytes:
     return line.removeprefix(codecs.BOM_UTF8)
 
 
-def split_words(line: bytes, encoding_errors: str = "strict") -> list[str]:
+def split_words(line: bytes) -> list[str]:
     """Return the words of a line. No-break, ideographic and other spaces are parts of words."""
-    words = b" ".join(without_mark(line).split()).decode("utf-8", encoding_errors)
+    words = b" ".join(without_mark(line).split()).decode()
     return words.split(" ") if words else []
 
 

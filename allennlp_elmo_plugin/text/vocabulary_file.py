@@ -28,16 +28,16 @@ def read_vocabulary_file(path: str | os.PathLike[str], source: str = "") -> list
         text = TextLines(file, source)
         limit = allowance(os.path.getsize(path))
         for line in iter(text.read_line, b""):
-            number = text.number
             if text.offset > limit:
                 raise ValueError(
                     f"{source}: unpacks to more than {limit:,} bytes; if you trust it, "
                     "unpack it with gunzip"
                 )
-            decoded = text.decode((without_mark(line) if number == 1 else line).strip())
-            if not decoded:
-                raise ValueError(f"{source}, line {number}: is empty; remove it (one word a line)")
-            lines.append(decoded)
+            word = text.decode((without_mark(line) if text.number == 1 else line).strip())
+            if not word:
+                place = f"{source}, line {text.number}"
+                raise ValueError(f"{place}: is empty; remove it (one word a line)")
+            lines.append(word)
     words: dict[str, int] = {}
     for number, word in enumerate(_without_counts(lines), 1):
         if word == IGNORED_WORD:
@@ -59,13 +59,11 @@ def read_vocabulary_file(path: str | os.PathLike[str], source: str = "") -> list
 
 def _without_counts(lines: list[str]) -> list[str]:
     # A word may contain white space ("10 000"), so a number is a count only if all lines have one.
-    found = [_WORD_AND_COUNT.fullmatch(line) for line in lines]
+    matches = [_WORD_AND_COUNT.fullmatch(line) for line in lines]
     uncounted = (*SPECIAL_WORDS, IGNORED_WORD)
-    if not any(found) or any(
-        not each and line not in uncounted for each, line in zip(found, lines)
-    ):
-        return lines
-    return [each[1] if each else line for each, line in zip(found, lines)]
+    if all(match or line in uncounted for match, line in zip(matches, lines)):
+        return [match[1] if match else line for match, line in zip(matches, lines)]
+    return lines
 
 
 def write_vocabulary_file(path: str | os.PathLike[str], words: Iterable[str]) -> None:

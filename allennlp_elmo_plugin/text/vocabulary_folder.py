@@ -41,9 +41,6 @@ def read_vocabulary_folder(directory: str | os.PathLike[str], source: str) -> li
 
 def write_vocabulary_folder(directory: str | os.PathLike[str], words: Sequence[str]) -> None:
     """Write a folder for AllenNLP's `Vocabulary.from_files`; the ids are the indices in `words`."""
-    for word in words:
-        if "@@NEWLINE@@" in word:
-            raise ValueError(f"{word!r} can't be in a vocabulary of AllenNLP")
     Path(directory).mkdir(parents=True, exist_ok=True)
     # As in AllenNLP, namespaces of labels have no padding either.
     write_vocabulary_file(Path(directory, NON_PADDED_FILE), ("*tags", "*labels", LM_NAMESPACE))

@@ -4,7 +4,7 @@ of the text, and the next batch continues its rows, so that a model can carry it
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -152,17 +152,3 @@ class WindowStream:
             both = left.reshape(-1, self._num_steps), right.reshape(-1, self._num_steps)
             windows.append(Window(*(both if direction == "forward" else both[::-1])))
         return windows
-
-
-def check_window_order(window: Any, previous: int | None = None) -> int:
-    """
-    Return the number of a window in its pass, the first value in the field `window` of its batch.
-    Raise a `ValueError` unless it begins a pass or follows window `previous`.
-    """
-    number = int(window[0, 0])
-    if previous is not None and number not in (0, previous + 1):
-        raise ValueError(
-            f"The data loader changed the order of the text: window {number} follows window "
-            f'{previous}. Use the data loader "truncated_bptt"'
-        )
-    return number

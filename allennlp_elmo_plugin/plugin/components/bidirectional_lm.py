@@ -29,7 +29,6 @@ from allennlp_elmo_plugin.plugin.components.token_perplexity import (
     TokenPerplexity,
 )
 from allennlp_elmo_plugin.plugin.components.vocabulary import check_vocabulary
-from allennlp_elmo_plugin.plugin.registration import configuration_errors
 from allennlp_elmo_plugin.pretrained.downloads import cached_path
 from allennlp_elmo_plugin.pretrained.file_names import OPTIONS_FILE
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel, read_pretrained
@@ -37,7 +36,6 @@ from allennlp_elmo_plugin.pretrained.training_run import set_options
 from allennlp_elmo_plugin.text.lexicon import IGNORED_TARGET
 from allennlp_elmo_plugin.text.vocabulary_file import UNKNOWN_WORD
 from allennlp_elmo_plugin.text.vocabulary_folder import LM_NAMESPACE
-from allennlp_elmo_plugin.text.windows import check_window_order
 
 
 @Model.register("bidirectional_lm")
@@ -280,8 +278,12 @@ class BidirectionalLanguageModel(Model):
 
     def _follow(self, window: torch.Tensor) -> None:
         """Check that this window is the next one, and reset evaluation at every new pass."""
-        with configuration_errors():
-            number = check_window_order(window, self._last_window[self.training])
+        number, previous = int(window[0, 0]), self._last_window[self.training]
+        if previous is not None and number not in (0, previous + 1):
+            raise ConfigurationError(
+                f"The data loader changed the order of the text: window {number} follows window "
+                f'{previous}. Use the data loader "truncated_bptt"'
+            )
         self._last_window[self.training] = number
         if number == 0 and not self.training:
             self._carried[False].reset()

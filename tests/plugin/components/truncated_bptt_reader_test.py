@@ -7,7 +7,6 @@ import random
 import weakref
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -19,7 +18,7 @@ from allennlp_elmo_plugin.plugin.components.truncated_bptt_reader import Truncat
 from allennlp_elmo_plugin.text import corpus, lexicon
 from allennlp_elmo_plugin.text.corpus import find_files, read_text
 from allennlp_elmo_plugin.text.lexicon import Lexicon
-from allennlp_elmo_plugin.text.windows import WindowStream, check_window_order
+from allennlp_elmo_plugin.text.windows import WindowStream
 from tests.support.corpora import (
     padded_ids,
     plain_windows,
@@ -153,14 +152,6 @@ def test_memory_of_a_text_is_freed_with_its_windows():
         assert [each() for each in alive] == [None, None]
     finally:
         gc.enable()
-
-
-def test_windows_in_another_order_are_refused():
-    for number, previous in ((7, None), (7, 6), (0, 6)):
-        assert check_window_order(np.array([[number, 0, 2], [number, 1, 2]]), previous) == number
-    for previous in (2, 4, 5):
-        with pytest.raises(ValueError, match=f'4 follows window {previous}. .*"truncated_bptt"'):
-            check_window_order(np.array([[4, 0, 1]]), previous)
 
 
 def test_batches_of_a_large_text_are_estimated(tmp_path, monkeypatch):
