@@ -1,7 +1,7 @@
 """The probabilities of the words of sentences under a language model."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 
@@ -16,7 +16,6 @@ from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.text.vocabulary_file import UNKNOWN_WORD
 
 
-@torch.no_grad()
 def sentence_log_probabilities(
     bilm: BiLm, softmax: Softmax, vocabulary: Mapping[str, int], sentences: list[list[str]]
 ) -> dict[str, torch.Tensor]:
@@ -30,6 +29,21 @@ def sentence_log_probabilities(
     `Dict[str, torch.Tensor]`
         For each direction of the model, shape `(n_sentences, longest + 1)`, in text order: forward
         those of the words and then of `</S>`, backward of `<S>` and then of the words.
+    """
+    found = {}
+    for direction, hidden, targets in predictions(bilm, softmax, vocabulary, sentences):
+        values = softmax.log_probabilities(hidden.flatten(0, 1), targets.flatten())
+        found[direction] = values.view(targets.shape).cpu()
+    return found
+
+
+@torch.no_grad()
+def predictions(
+    bilm: BiLm, softmax: Softmax, vocabulary: Mapping[str, int], sentences: list[list[str]]
+) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+    """
+    Yield for each direction its name, the vectors that predict words, shape
+    `(n_sentences, longest + 1, projection_dim)`, and the ids of these words.
     """
     bounded = [[BEGIN_SENTENCE_WORD, *words, END_SENTENCE_WORD] for words in sentences]
     unknown = vocabulary[UNKNOWN_WORD]
@@ -45,17 +59,11 @@ def sentence_log_probabilities(
     output = bilm(tokens.to(device), list(map(len, bounded)))
     # (n_sentences, longest + 2, n_directions * projection_dim)
     top = output.unpack(output.n_layers - 1)
-    found = {}
-    for direction, hidden in zip(
-        bilm.options.directions, top.split(bilm.options.projection_dim, -1)
-    ):
-        if direction == "forward":
-            hidden, targets = hidden[:, :-1], ids[:, 1:]
-        else:
-            hidden, targets = hidden[:, 1:], ids[:, :-1]
-        values = softmax.log_probabilities(hidden.flatten(0, 1), targets.flatten().to(device))
-        found[direction] = values.view(targets.shape).cpu()  # (n_sentences, longest + 1)
-    return found
+    ids = ids.to(device)
+    forward, *backward = top.split(bilm.options.projection_dim, -1)
+    yield "forward", forward[:, :-1], ids[:, 1:]
+    for hidden in backward:
+        yield "backward", hidden[:, 1:], ids[:, :-1]
 
 
 def perplexity_of(loss: float) -> float:

@@ -5,6 +5,7 @@ import reprlib
 import string
 from typing import Any, NoReturn, Optional
 
+import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict
 from allennlp.data import DatasetReader, Instance
@@ -13,6 +14,7 @@ from allennlp.predictors import Predictor
 
 from allennlp_elmo_plugin.analysis.sentence_probabilities import (
     perplexity_of,
+    predictions,
     sentence_log_probabilities,
 )
 from allennlp_elmo_plugin.text.lines import split_words
@@ -35,6 +37,9 @@ class BidirectionalLanguageModelPredictor(Predictor):
       it: natural logarithms
     - `forward_log_probability`, their sum, and `forward_perplexity`, `exp` of minus their mean;
       the same for `backward`
+    - of `{"sentence": "its words", "top_k": 5}`, `forward_likely_words` and
+      `backward_likely_words`: the five likeliest words of a direction, with their probabilities, at
+      each place of its log probabilities
 
     For each sentence the LSTM states start from zero. `allennlp evaluate` carries them from
     sentence to sentence.
@@ -93,8 +98,21 @@ class BidirectionalLanguageModelPredictor(Predictor):
                 output[f"{direction}_log_probability"] = total
                 output[f"{direction}_perplexity"] = perplexity_of(losses[-1])
             output["perplexity"] = perplexity_of(math.fsum(losses) / len(losses))
+            if top_k := inputs[row].get("top_k"):
+                for direction, (hidden,), _ in predictions(
+                    model.bilm, model.softmax, vocabulary, [tokens]
+                ):
+                    likely = [self._likely_words(vector, top_k) for vector in hidden]
+                    output[f"{direction}_likely_words"] = likely
             outputs.append(output)
         return outputs
+
+    def _likely_words(self, vector: torch.Tensor, top_k: int) -> dict[str, float]:
+        model: Any = self._model
+        probabilities = (model.softmax.weight @ vector + model.softmax.bias).softmax(0)
+        values, ids = probabilities.topk(min(top_k, len(probabilities)))
+        words = model.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
+        return {words[i]: value for i, value in zip(ids.tolist(), values.tolist())}
 
     def predict_instance(self, instance: Instance) -> NoReturn:
         raise ConfigurationError(
@@ -107,7 +125,9 @@ class BidirectionalLanguageModelPredictor(Predictor):
 
 def _tokens(inputs: JsonDict) -> list[str]:
     values = inputs if isinstance(inputs, dict) else {}
-    tokens, sentence = values.get("tokens"), values.get("sentence")
+    tokens, sentence, top_k = map(values.get, ("tokens", "sentence", "top_k"))
+    if top_k is not None and (not isinstance(top_k, int) or top_k < 1):
+        raise ConfigurationError(f"top_k is {top_k!r}; use a whole number from 1")
     if isinstance(tokens, list) and all(isinstance(token, str) for token in tokens):
         return tokens
     if isinstance(sentence, str):

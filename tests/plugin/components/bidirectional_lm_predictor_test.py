@@ -38,9 +38,10 @@ def make(options, tmp_path):
 def brute_force(model, direction, words):
     """One token at a time, each with all that is before it in its direction from zero."""
     vocabulary = model.vocab.get_token_to_index_vocabulary("lm_tokens")
+    names = list(vocabulary)
     order = 1 if direction == "forward" else -1
     bounded = ["<S>", *words, "</S>"][::order]
-    found = []
+    found, likely = [], []
     for i, word in enumerate(bounded[1:], 1):
         tokens = torch.tensor([[vocabulary.get(each, 2) for each in bounded[:i]]])
         if model.options.char_cnn is not None:
@@ -52,20 +53,24 @@ def brute_force(model, direction, words):
             top = model.bilm(tokens, tokens_reverse=reverse).layers[direction][-1][-1]
             logits = top @ model.softmax.weight.t() + model.softmax.bias
         found.append(logits.log_softmax(0)[vocabulary.get(word, 2)].item())
-    return found[::order]
+        best = zip(*logits.softmax(0).topk(3))
+        likely.append([(names[i], pytest.approx(p.item(), abs=1e-6)) for p, i in best])
+    return found[::order], likely[::order]
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_log_probabilities_are_those_of_brute_force(name, tmp_path):
+def test_probabilities_are_those_of_brute_force(name, tmp_path):
     predictor, model = make(OPTIONS[name], tmp_path)
-    outputs = predictor.predict_batch_json([{"sentence": each} for each in SENTENCES])
+    outputs = predictor.predict_batch_json([{"sentence": each, "top_k": 3} for each in SENTENCES])
     assert outputs[1]["unknown"] == ["a-word-that-nobody-knows", "大阪"]
     for sentence, output in zip(SENTENCES, outputs):
         assert output["tokens"] == sentence.split()
         means = []
         for direction in model.options.directions:
             found = output[f"{direction}_log_probabilities"]
-            expected = brute_force(model, direction, sentence.split())
+            expected, likely = brute_force(model, direction, sentence.split())
+            words = output[f"{direction}_likely_words"]
+            assert [list(of_place.items()) for of_place in words] == likely
             assert found == pytest.approx(expected, abs=2e-6)
             assert output[f"{direction}_log_probability"] == pytest.approx(sum(found))
             means.append(sum(found) / len(found))
@@ -89,6 +94,7 @@ def test_command(tmp_path, monkeypatch):
     written = map(json.loads, Path("out.jsonl").read_text("utf-8").splitlines())
     for found, sentence in zip(written, sentences, strict=True):
         expected = predictor.predict(sentence)
+        assert found.keys() == expected.keys()  # without likely words
         assert found["tokens"] == expected["tokens"] == sentence.split()
         assert found["perplexity"] == pytest.approx(expected["perplexity"])
 
@@ -111,6 +117,12 @@ def test_lines(tmp_path):
         with pytest.raises(ConfigurationError, match="is not a sentence: a line is its") as error:
             tokens(line)
         assert str(error.value).isprintable() and len(str(error.value)) < 500
+    for top_k in (0, -1, 2.5, "3"):
+        with pytest.raises(ConfigurationError, match=f"top_k is {top_k!r}; use a whole number"):
+            predictor.predict_json({"sentence": "the", "top_k": top_k})
+    assert (
+        len(predictor.predict_json({"sentence": "", "top_k": 99})["forward_likely_words"][0]) == 50
+    )
     # Of a model that gives a word no chance at all.
     with torch.no_grad():
         model.softmax.bias[3] = 1e6
