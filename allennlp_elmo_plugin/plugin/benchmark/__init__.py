@@ -1,1 +1,1 @@
-"""The comparison of task models with and without ELMo. Start with `run.py`, one training."""
+"""Compare task models with and without ELMo. Start with `run.py`, one training."""

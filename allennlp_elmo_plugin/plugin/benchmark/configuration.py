@@ -20,7 +20,7 @@ from allennlp_elmo_plugin.text.lines import open_lines
 
 @dataclass
 class Configuration:
-    """The configurations of all models, from the command's arguments (`folder` is `--configs`)."""
+    """The configurations of all models. The fields are the command's arguments (see `params`)."""
 
     tasks: dict[str, dict[str, Path]]
     elmo: str
@@ -29,13 +29,13 @@ class Configuration:
     vectors: Path | None = None
 
     def __post_init__(self) -> None:
-        found = elmo_model(self.elmo)
-        self._elmo_files = [found["options_file"], found["weight_file"]]
+        elmo = elmo_model(self.elmo)
+        self._elmo_files = [elmo["options_file"], elmo["weight_file"]]
         self.models = [model for model in MODELS if self.vectors or model != "vectors"]
         self._word_dim = ""
         if self.vectors:
             with open_lines(self.vectors) as lines:
-                lines.read_line()  # of word2vec, it has two sizes
+                lines.read_line()  # In word2vec's format, it has two sizes.
                 self._word_dim = str(len(lines.read_line().split()) - 1)
 
     def params(self, task: str, model: str, seed: int) -> Params:
@@ -43,12 +43,12 @@ class Configuration:
         path = self.folder / f"{kind_of(task)}{'_elmo' if model == 'elmo' else ''}.jsonnet"
         if not path.exists():
             raise FileNotFoundError(f"--configs {self.folder}: there is no {path}")
-        # Always set: variables of the environment with these names would change the baseline.
+        # All are set, so that the environment's variables of these names change no run.
         variables = {
             "ELMO": self.elmo,
             "WORD_DIM": self._word_dim,
             "VECTORS": str(self.vectors) if self.vectors and model != "baseline" else "",
-            **{f"{split.upper()}_DATA_PATH": str(at) for split, at in self.tasks[task].items()},
+            **{f"{split.upper()}_DATA_PATH": str(p) for split, p in self.tasks[task].items()},
         }
         params = Params.from_file(str(path), self.overrides, ext_vars=variables)
         for key in ("random_seed", "numpy_seed", "pytorch_seed"):
@@ -56,23 +56,23 @@ class Configuration:
         return params
 
     def digests(self, task: str, model: str) -> dict[str, str]:
-        """Return digests of what the result of a run depends on, apart from its seed."""
+        """Return digests of what determines the result of a run, apart from its seed."""
         config = json.dumps(self.params(task, model, 0).as_dict(quiet=True), sort_keys=True)
         data = list(self.tasks[task].values())
         for path in (*self._elmo_files, self.vectors, *data):
-            config = config.replace(json.dumps(str(path)), "null")  # Its content counts.
-        found = {"config": _hash(config), "data": _digest(data)}
+            config = config.replace(json.dumps(str(path)), "null")  # The content counts.
+        result = {"config": _hash(config), "data": _digest(data)}
         if model == "elmo":
             # A checkpoint's index has the checksums of its data.
             names = [name for file in self._elmo_files for name in (file, f"{file}.index")]
             files = [Path(name) for name in names if os.path.exists(name)]
-            found["elmo"] = _digest(files) if files else self.elmo
+            result["elmo"] = _digest(files) if files else self.elmo
         if model != "baseline":
-            found["vectors"] = _digest([self.vectors] if self.vectors else [])
-        return found
+            result["vectors"] = _digest([self.vectors] if self.vectors else [])
+        return result
 
     def check(self, tasks: list[str]) -> None:
-        """Read the weights of the ELMo, and the data as AllenNLP does, to find errors early."""
+        """Read the ELMo's weights and, as AllenNLP does, the data, to find errors early."""
         ElmoBiLm(*self._elmo_files)
         for task in tasks:
             for model in self.models:
@@ -87,10 +87,10 @@ class Configuration:
                         number += 1
                 except Exception as error:  # Readers raise errors of any kind.
                     raise ConfigurationError(
-                        f"{name} stops after {number} instances: {type(error).__name__}: {error}"
+                        f"{name} fails after {number} instances: {type(error).__name__}: {error}"
                     ) from error
                 if not number:
-                    raise ConfigurationError(f"{name} finds nothing in it to train or test with")
+                    raise ConfigurationError(f"{name} finds no instances in it")
 
 
 def _hash(text: str) -> str:

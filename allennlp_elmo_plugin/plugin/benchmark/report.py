@@ -1,4 +1,4 @@
-"""The finished runs of a benchmark, from which it resumes; their tables and pictures."""
+"""The finished runs of a benchmark, from which it resumes, and their tables and pictures."""
 
 import json
 import math
@@ -18,13 +18,13 @@ from allennlp_elmo_plugin.plugin.benchmark.configuration import Configuration
 from allennlp_elmo_plugin.plugin.benchmark.task import MODELS, TASKS, kind_of
 
 Runs = dict[tuple[str, str], list[dict[str, Any]]]
-"""By task and model, one of `MODELS`, the results of its seeds."""
+"""The results of all seeds by task and model, which is one of `MODELS`."""
 
 Bars = Mapping[str, Sequence[float | None]]
 
 
 def file_of(output: Path, task: str, model: str, seed: int) -> Path:
-    """Return the file of a run. The folder beside it, without `.json`, is that of its training."""
+    """Return the file of a run. It trains in the folder of the same name without `.json`."""
     return output / "runs" / task / f"{model}-{seed}.json"
 
 
@@ -38,7 +38,7 @@ def read_runs(output: Path) -> Runs:
 
 
 def check_output(output: Path, configuration: Configuration, tasks: list[str]) -> None:
-    """Refuse a folder with other content than the results of these parameters and data."""
+    """Refuse a folder that contains anything but results of these parameters and data."""
     names = [path.name for path in output.glob("*") if not path.name.startswith(".")]
     if names and "runs" not in names:
         raise ConfigurationError(f"--output {output}: the folder is not empty, and no benchmark")
@@ -65,7 +65,7 @@ def write_tables(output: Path) -> str:
 
 
 def summarize(runs: Runs) -> list[dict[str, Any]]:
-    """Return a row for each task, over the seeds that all its models have been trained with."""
+    """Return a row for each task, over the seeds with which all its models were trained."""
     rows = []
     for name in dict.fromkeys(task for task, _ in runs):
         models = [model for model in MODELS if (name, model) in runs]
@@ -84,7 +84,7 @@ def summarize(runs: Runs) -> list[dict[str, Any]]:
                 "epochs": mean(run["epochs"] for run in results),
                 "trained_parameters": results[0]["trained_parameters"],
             }
-        mixes = zip(*(run["layer_weights"] for run in results))  # of ELMo, the last one
+        mixes = zip(*(run["layer_weights"] for run in results))  # of ELMo, the last model
         row["layer_weights"] = [[mean(layer) for layer in zip(*mix)] for mix in mixes]
         row["deltas"] = {model: _delta(row, model) for model in models if model != "elmo"}
         row["delta"] = row["deltas"]["baseline"]["mean"]
@@ -104,31 +104,31 @@ def _delta(row: dict[str, Any], model: str) -> dict[str, Any]:
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
-    """Return the table."""
+    """Return the table of `summarize`'s rows."""
     models = [model for model in MODELS if any(model in row for row in rows)]
     others = [model for model in models if model != "elmo"]
-    deltas = ["delta"] if len(others) < 2 else [f"delta to {MODELS[model]}" for model in others]
-    columns = ["task", "score (test)", *(MODELS[model] for model in models), *deltas]
+    columns = ["task", "score (test)", *(MODELS[model] for model in models)]
+    columns += ["delta"] if len(others) < 2 else [f"delta to {MODELS[model]}" for model in others]
     columns += ["paper's delta", "seeds", "time a run"]
     table = []
     for row in rows:
-        cells = [row["task"], row["score_name"]]
-        for model in models:
-            found = row.get(model)
-            cells.append(_with_error(f"{found['mean']:.2f}", found["std"]) if found else "")
-        for model in others:
-            delta = row["deltas"].get(model)
-            cells.append(_of_delta(delta) if delta else "")
-        cells.append("" if row["paper_delta"] is None else f"{row['paper_delta']:+.2f}")
-        cells.append(str(len(row["elmo"]["seeds"])))
-        times = " / ".join(f"{row[each]['seconds'] / 60:.1f}" for each in models if each in row)
-        table.append([*cells, f"{times} min"])
+        scores = [row.get(model) for model in models]
+        deltas = [row["deltas"].get(model) for model in others]
+        times = " / ".join(f"{score['seconds'] / 60:.1f}" for score in scores if score)
+        paper = row["paper_delta"]
+        cells = [
+            *(row["task"], row["score_name"]),
+            *(score and _with_error(f"{score['mean']:.2f}", score["std"]) for score in scores),
+            *(delta and _of_delta(delta) for delta in deltas),
+            *(paper and f"{paper:+.2f}", str(len(row["elmo"]["seeds"])), f"{times} min"),
+        ]
+        table.append([cell or "" for cell in cells])
     titles = " / ".join("with ELMo" if model == "elmo" else MODELS[model] for model in models)
     machines = dict.fromkeys(machine for row in rows for machine in row["machines"])
     notes = (
         "Official scores in percent: mean and standard deviation over the seeds. Deltas: with "
-        f"their standard error, in bold if they are beyond two of them. Time: {titles}, which "
-        "shares the vectors of its sentences between the runs."
+        "their standard error, in bold if they are larger than two standard errors. Time: "
+        f"{titles}, whose runs share the vectors of their sentences."
     )
     return f"{markdown_table(columns, table)}\n\n{notes}\n\nMachine: {'; or '.join(machines)}.\n"
 
@@ -166,7 +166,7 @@ def draw(output: Path) -> None:
 
 
 def draw_layer_weights(weights: dict[str, list[float]], path: Path) -> None:
-    """Draw the weights of the layers, by the names of scalar mixes."""
+    """Draw the layers' weights in each scalar mix, by its name."""
     layers = list(zip(*weights.values()))
     names = ["token layer", *(f"LSTM {layer}" for layer in range(1, len(layers)))]
     with figure(path, 1.8 + 0.35 * len(layers) * len(weights), 3.5) as drawn:
@@ -176,7 +176,7 @@ def draw_layer_weights(weights: dict[str, list[float]], path: Path) -> None:
 
 
 def draw_bars(axes: Any, groups: Sequence[str], bars: Bars, errors: Bars | None = None) -> None:
-    """Draw groups of bars with their values over them; `None` is a bar that is missing."""
+    """Draw groups of bars with their values above them; `None` is a missing bar."""
     width = 0.9 / len(bars)
     for number, (label, values) in enumerate(bars.items()):
         places = numpy.arange(len(groups)) + (number + 0.5) * width - 0.45

@@ -23,8 +23,8 @@ from allennlp_elmo_plugin.version import __version__
 
 def run(kind: str, params: Params, folder: Path, vectors: Vectors) -> dict[str, Any]:
     """
-    Train and evaluate a task model in a new folder. Return what `runs/` has of it, such as `curve`,
-    the validation metric after each epoch in percent.
+    Train and evaluate a task model in a new folder. Return the results that the file of the run
+    contains, such as `curve`, the validation metric after each epoch in percent.
     """
     start = time.monotonic()
     prepare_environment(params)
@@ -61,10 +61,10 @@ def run(kind: str, params: Params, folder: Path, vectors: Vectors) -> dict[str, 
 
 
 def _machine(device: torch.device) -> str:
-    """Describe what the times and last digits depend on."""
+    """Describe the hardware and software, on which times and last digits depend."""
     cpus = Path("/proc/cpuinfo")
-    found = re.search(r"model name\s*:\s*(.+)", cpus.read_text("utf-8")) if cpus.exists() else None
-    name = found[1] if found else platform.processor() or platform.machine()
+    model = re.search(r"model name\s*:\s*(.+)", cpus.read_text("utf-8")) if cpus.exists() else None
+    name = model[1] if model else platform.processor() or platform.machine()
     if device.type == "cuda":
         name += f" with {torch.cuda.get_device_name(device)}"
     return f"{name}, {os.cpu_count()} cores; torch {torch.__version__}, this package {__version__}"

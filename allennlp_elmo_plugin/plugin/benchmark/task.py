@@ -1,4 +1,4 @@
-"""The kinds of tasks that the benchmark knows, and where their data are."""
+"""The kinds of tasks in the benchmark, and the files of their data."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from allennlp.common.checks import ConfigurationError
 
 
 class Task(NamedTuple):
-    """The official score, the metric of validation, and ELMo's gain in Peters et al. (2018)."""
+    """The official score, the validation metric, and ELMo's gain in Peters et al. (2018)."""
 
     score_name: str
     allennlp_metric: str
@@ -25,23 +25,23 @@ TASKS: dict[str, Task] = {
     "imdb": Task("accuracy", "accuracy"),
     "constituency": Task("f1", "evalb_f1_measure"),
 }
-"""By kind, the first part of the name of a task's folder."""
+"""The tasks by kind, which is the first part of the name of a task's folder."""
 
 MODELS = {"baseline": "baseline", "vectors": "word vectors", "elmo": "+ ELMo"}
-"""The models of each task with their titles; ELMo is added to the one before it."""
+"""The models of each task with their titles. ELMo is added to the model before it."""
 
 _SPLITS = {"train": ["train"], "validation": ["validation", "valid", "dev"], "test": ["test"]}
 
 
 def kind_of(task: str) -> str:
-    """Return the kind of a task: `ner` of `ner_wnut17`, `snli` of `snli_cad/original`."""
+    """Return the kind of a task: `ner` for `ner_wnut17`, `snli` for `snli_cad/original`."""
     return task.split("/")[0].split("_")[0]
 
 
 def find_tasks(data: Path, names: list[str]) -> dict[str, dict[str, Path]]:
     """
-    Return by task its `train`, `validation` and `test`: files with any ending, or (SRL) folders.
-    The arguments are `--data` and `--tasks` of the command.
+    Return the paths of `train`, `validation` and `test` by task. They are files with any ending, or
+    folders for SRL. The arguments are the command's `--data` and `--tasks`.
     """
     tasks: dict[str, dict[str, Path]] = {}
     for name in names:
@@ -54,11 +54,11 @@ def find_tasks(data: Path, names: list[str]) -> dict[str, dict[str, Path]]:
         for folder in folders:
             task = tasks[folder.relative_to(data).as_posix()] = {}
             for split, beginnings in _SPLITS.items():
-                found = [path for path in folder.iterdir() if path.name.split(".")[0] in beginnings]
-                if len(found) != 1:
+                paths = [path for path in folder.iterdir() if path.name.split(".")[0] in beginnings]
+                if len(paths) != 1:
                     raise ConfigurationError(
                         f"{folder}: one file (or folder) must be called {' or '.join(beginnings)}, "
-                        f"whatever its ending; there are {[path.name for path in found] or 'none'}"
+                        f"with any ending; there are {[path.name for path in paths] or 'none'}"
                     )
-                task[split] = found[0]
+                task[split] = paths[0]
     return tasks

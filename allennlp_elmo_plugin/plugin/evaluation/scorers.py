@@ -1,6 +1,6 @@
 """
-Scores as the official scorers of the tasks count them, in percent, by AllenNLP's code where it
-counts the same: it omits coreference clusters of one mention, and compiles EVALB, which is in C.
+The scores of the tasks' official scorers, in percent. AllenNLP's code is used where it counts the
+same, but it omits coreference clusters of one mention, and its EVALB is a program in C.
 """
 
 import re
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from allennlp.data.dataset_readers.dataset_utils.span_utils import bio_tags_to_spans
 from allennlp.training.metrics import EvalbBracketingScorer
+from allennlp_models.coref.metrics.conll_coref_scores import Scorer
 from allennlp_models.rc.tools.squad import get_metric_score
 from allennlp_models.structured_prediction.metrics.srl_eval_scorer import SrlEvalScorer
 from allennlp_models.structured_prediction.models.srl import convert_bio_tags_to_conll_format
@@ -22,8 +23,8 @@ Scores = dict[str, float]
 Clusters = list[frozenset]
 
 
-def _f1(precision: tuple[float, float], recall: tuple[float, float], suffix: str = "") -> Scores:
-    """Return scores from `(numerator, denominator)` of both; 0 for 0 / 0, as in conlleval."""
+def _f1(precision: Sequence[float], recall: Sequence[float], suffix: str = "") -> Scores:
+    """Return scores from the numerators and denominators; 0 / 0 is 0, as in conlleval."""
     p, r = (100 * top / bottom if bottom else 0.0 for top, bottom in (precision, recall))
     f1 = 2 * p * r / (p + r) if p + r else 0.0
     return {f"precision{suffix}": p, f"recall{suffix}": r, f"f1{suffix}": f1}
@@ -39,14 +40,14 @@ def conlleval(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]])
         {(label, n, span) for n, row in enumerate(rows) for label, span in bio_tags_to_spans(row)}
         for rows in tags
     ]
-    equal = [a == b for rows in zip(*tags) for a, b in zip(*rows)]
-    result = {"accuracy": 100 * sum(equal) / len(equal) if equal else 0.0}
+    is_right = [a == b for rows in zip(*tags) for a, b in zip(*rows)]
+    scores = {"accuracy": 100 * sum(is_right) / len(is_right) if is_right else 0.0}
     for label in [None, *sorted({span[0] for span in spans[0] | spans[1]})]:
-        true, found = ({span for span in some if label in (None, span[0])} for some in spans)
-        right = len(true & found)
+        true, chosen = ({span for span in side if label in (None, span[0])} for side in spans)
+        right = len(true & chosen)
         suffix = "" if label is None else f"-{label}"
-        result.update(_f1((right, len(found)), (right, len(true)), suffix))
-    return result
+        scores.update(_f1((right, len(chosen)), (right, len(true)), suffix))
+    return scores
 
 
 def _to_bio(tags: Sequence[str]) -> list[str]:
@@ -58,13 +59,13 @@ def srl_eval(
 ) -> Scores:
     """
     Score semantic roles (BIO tags) by one run of srl-eval.pl of CoNLL-2005, which doesn't count the
-    predicate. There is a row of tags for each predicate, whose position is in `verbs`. Return
+    predicate. Each predicate has a row of tags; its position in the row is in `verbs`. Return
     `precision`, `recall` and `f1` with two decimals, as the script prints them.
     """
     scorer = SrlEvalScorer(ignore_classes=["V"])
-    # The words don't count, but the script reads "-" as no predicate.
+    # Any words will do, except "-", which the script reads as no predicate.
     words = [["V"] * len(row) for row in gold]
-    tags = [list(map(convert_bio_tags_to_conll_format, each)) for each in (predicted, gold)]
+    tags = [list(map(convert_bio_tags_to_conll_format, rows)) for rows in (predicted, gold)]
     scorer(list(verbs), words, *tags)
     names = {"precision": "precision", "recall": "recall", "f1": "f1-measure"}
     metrics = scorer.get_metric()
@@ -76,33 +77,29 @@ def coreference(
 ) -> Scores:
     """
     Score coreference like CoNLL-2012, with predicted mentions (Pradhan et al. 2014). A document is
-    a list of clusters, and these of mentions, such as `(begin, end)`; one of one mention counts.
-    Return `f1`, the mean of `f1-muc`, `f1-b_cubed` and `f1-ceafe`, and each precision and recall.
+    a list of clusters, and a cluster is a list of mentions, such as `(begin, end)`. Clusters of one
+    mention count. Return `f1`, the mean of `f1-muc`, `f1-b_cubed` and `f1-ceafe`, and the precision
+    and recall of each.
     """
-    true, found = (
+    true, predictions = (
         [[frozenset(map(tuple, cluster)) for cluster in clusters] for clusters in documents]
         for documents in (gold, predicted)
     )
     result: Scores = {}
     for name, metric in (("muc", _muc), ("b_cubed", _b_cubed), ("ceafe", _ceafe)):
-        precision = np.sum(list(map(metric, found, true)), axis=0)
-        recall = np.sum(list(map(metric, true, found)), axis=0)
-        result.update(_f1(tuple(precision), tuple(recall), f"-{name}"))
+        precision = np.sum(list(map(metric, predictions, true)), axis=0)
+        recall = np.sum(list(map(metric, true, predictions)), axis=0)
+        result.update(_f1(precision, recall, f"-{name}"))
     return {"f1": (result["f1-muc"] + result["f1-b_cubed"] + result["f1-ceafe"]) / 3, **result}
 
 
 def _muc(clusters: Clusters, others: Clusters) -> tuple[float, float]:
-    """Count the links of `clusters` that `others` have too."""
-    shared = 0
-    for cluster in clusters:
-        parts = sum(1 for other in others if cluster & other)
-        alone = len(cluster - frozenset().union(*others))
-        shared += len(cluster) - parts - alone
-    return shared, sum(len(cluster) - 1 for cluster in clusters)
+    """Count the links of `clusters` that `others` have too, and all of them."""
+    return Scorer.muc(clusters, {mention: other for other in others for mention in other})
 
 
 def _b_cubed(clusters: Clusters, others: Clusters) -> tuple[float, float]:
-    """Sum over the mentions of `clusters` the part of their cluster that `others` also join."""
+    """Sum over the mentions of `clusters` the part of its cluster that `others` join to it too."""
     overlap = sum(
         len(cluster & other) ** 2 / len(cluster) for cluster in clusters for other in others
     )
@@ -110,11 +107,9 @@ def _b_cubed(clusters: Clusters, others: Clusters) -> tuple[float, float]:
 
 
 def _ceafe(clusters: Clusters, others: Clusters) -> tuple[float, float]:
-    """Find the best assignment of `clusters` to `others` by phi4."""
-    similarity = np.zeros((len(clusters), len(others)))
-    for i, j in np.ndindex(*similarity.shape):
-        shared = len(clusters[i] & others[j])
-        similarity[i, j] = 2 * shared / (len(clusters[i]) + len(others[j]))
+    """Assign `clusters` to `others` so that the sum of phi4, their similarity, is largest."""
+    phi4 = [[Scorer.phi4(cluster, other) for other in others] for cluster in clusters]
+    similarity = np.reshape(phi4, (len(clusters), len(others)))
     best = linear_sum_assignment(similarity, maximize=True)
     return float(similarity[best].sum()), len(clusters)
 
@@ -132,7 +127,7 @@ _DELETED = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))
 
 def bracket_counts(gold: Tree, predicted: Tree) -> tuple[int, int, int]:
     """
-    Count the brackets of a sentence as EVALB does with COLLINS.prm: return how many are in both
+    Count the brackets of a sentence as EVALB does with COLLINS.prm. Return how many are in both
     trees, in the gold tree and in the predicted one. Words have the tags of the gold tree.
     """
     tags = [tag for _, tag in gold.pos()]
@@ -141,9 +136,9 @@ def bracket_counts(gold: Tree, predicted: Tree) -> tuple[int, int, int]:
 
 
 def _brackets(tree: Tree, tags: Sequence[str]) -> Counter:
-    """Count `(label, begin, end)`; positions are those among the words that are not deleted."""
+    """Count `(label, begin, end)`, where positions count only the words that are not deleted."""
     kept = np.cumsum([0, *(tag not in _DELETED for tag in tags)])
-    found: Counter = Counter()
+    brackets: Counter = Counter()
 
     def add(node: Tree, begin: int) -> int:
         end = begin
@@ -152,17 +147,17 @@ def _brackets(tree: Tree, tags: Sequence[str]) -> Counter:
         if isinstance(node[0], Tree):
             label = re.split("[-=]", node.label())[0]
             if kept[begin] < kept[end] and label not in _DELETED:
-                found["ADVP" if label == "PRT" else label, kept[begin], kept[end]] += 1
+                brackets["ADVP" if label == "PRT" else label, kept[begin], kept[end]] += 1
         return end
 
     add(tree, 0)
-    return found
+    return brackets
 
 
 def evalb(gold: Sequence[Tree], predicted: Sequence[Tree]) -> Scores:
     """
-    Score trees like the script EVALB with COLLINS.prm. Return `precision`, `recall` and `f1` of
-    labelled brackets, and `complete`, the part of the sentences whose brackets are all right.
+    Score trees like the program EVALB with COLLINS.prm. Return `precision`, `recall` and `f1` of
+    labelled brackets, and `complete`, the percentage of sentences whose brackets are all right.
     """
     counts = [bracket_counts(*trees) for trees in zip(gold, predicted)]
     right, in_gold, in_predicted = np.sum(counts, axis=0).tolist()
@@ -172,7 +167,7 @@ def evalb(gold: Sequence[Tree], predicted: Sequence[Tree]) -> Scores:
 
 
 class BracketingScorer(EvalbBracketingScorer):
-    """The counts of AllenNLP's `EvalbBracketingScorer`, without its program in C."""
+    """AllenNLP's `EvalbBracketingScorer` without its program in C."""
 
     def __call__(  # type: ignore[override]
         self, predicted_trees: list[Tree], gold_trees: list[Tree]
@@ -185,10 +180,8 @@ class BracketingScorer(EvalbBracketingScorer):
 
 
 def class_accuracy(gold: Sequence[str], predicted: Sequence[str]) -> Scores:
-    """Score labels: `accuracy`, and that of each class among the gold ones (`accuracy-neutral`)."""
+    """Score labels: `accuracy`, and the part of each gold class that is right (`accuracy-4`)."""
     labels = sorted(set(gold))
     recalls = recall_score(gold, predicted, labels=labels, average=None)
-    return {
-        "accuracy": 100 * float(accuracy_score(gold, predicted)),
-        **{f"accuracy-{label}": 100 * float(recall) for label, recall in zip(labels, recalls)},
-    }
+    scores = {f"accuracy-{label}": 100 * float(recall) for label, recall in zip(labels, recalls)}
+    return {"accuracy": 100 * float(accuracy_score(gold, predicted)), **scores}

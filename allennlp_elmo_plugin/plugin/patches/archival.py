@@ -1,7 +1,4 @@
-"""
-AllenNLP's functions that write and load archives, with the ELMo files that a config names inside
-the archive, as in AllenNLP 0.9 and in its layout.
-"""
+"""Writing and loading archives that contain the ELMo files of their config, as in AllenNLP 0.9."""
 
 import json
 import logging
@@ -24,6 +21,7 @@ from allennlp_elmo_plugin.files.whole import whole_file
 from allennlp_elmo_plugin.pretrained.file_names import (
     ARCHIVE_FILE,
     ARCHIVED_WEIGHT_FILE,
+    CONFIG_FILE,
     METRICS_FILE,
     OPTIONS_FILE,
     WEIGHT_FILE,
@@ -52,21 +50,14 @@ def archive_model(
     include_in_archive: list[str] | None = None,
 ) -> str:
     """
-    Write the archive that AllenNLP's function of this name writes, whole or not at all, with the
-    metrics of the run, for the model card of `elmo-export`, and the ELMo files that the config
-    names. If they can't be found, they are left out with a warning.
+    Write the archive that AllenNLP's function of this name writes, whole or not at all. It also
+    contains the metrics of the run, for the model card of `elmo-export`, and the ELMo files that
+    the config names. If these can't be found, it is written without them, with a warning.
     """
     folder = Path(serialization_dir)
-    names = {archival.CONFIG_NAME: archival.CONFIG_NAME, ARCHIVED_WEIGHT_FILE: weights}
-    paths = {name: folder / source for name, source in names.items()}
-    for path in paths.values():
-        if not path.exists():
-            raise RuntimeError(f"file '{path}' does not exist, unable to archive model")
-    config = json.loads(paths[archival.CONFIG_NAME].read_text(encoding="utf-8"))
-    if include_in_archive is None:
-        # AllenNLP passes it when a training has ended, but not when it was interrupted.
-        include_in_archive = config.get("include_in_archive") or []
-    for pattern in (VOCABULARY_FOLDER, META_NAME, METRICS_FILE, *include_in_archive):
+    paths = {CONFIG_FILE: folder / CONFIG_FILE, ARCHIVED_WEIGHT_FILE: folder / weights}
+    config = json.loads(paths[CONFIG_FILE].read_text(encoding="utf-8"))
+    for pattern in (VOCABULARY_FOLDER, META_NAME, METRICS_FILE, *(include_in_archive or [])):
         paths.update({str(path.relative_to(folder)): path for path in folder.glob(pattern)})
     target = os.fspath(archive_path or folder)
     if os.path.isdir(target):
@@ -76,12 +67,11 @@ def archive_model(
     with (
         whole_file(target, wait=True) as staged,
         tarfile.open(staged, "w:gz", dereference=True) as archive,
-        tempfile.TemporaryDirectory() as made,
         ExitStack() as opened,
     ):
         try:
-            paths.update(_elmo_files(config, Path(made), opened))
-        except Exception as error:  # of a download, for instance
+            paths.update(_elmo_files(config, opened))
+        except Exception as error:  # such as a download that fails
             logger.warning("The archive is made without its ELMo files: %s", error)
         for name, path in paths.items():
             archive.add(path, name)
@@ -91,10 +81,7 @@ def archive_model(
 def load_model(
     config: Params, weights_path: str, serialization_dir: str | PathLike[str], cuda_device: int
 ) -> Model:
-    """
-    Make the model of an unpacked archive as AllenNLP's `_load_model` does, but with the files in
-    the archive in place of those that the config names.
-    """
+    """Make the model of an unpacked archive as AllenNLP does, but with the archived ELMo files."""
     folder = Path(serialization_dir)
     if (folder / _INDEX).exists():
         index = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
@@ -103,62 +90,65 @@ def load_model(
                 key = f"{place}.{argument}"
                 if index.get(key) == name:  # not overridden
                     path = folder / _FOLDER / key
-                    whole = folder / _FOLDER / f"{place}.options_file"
-                    section[argument] = str(path if path.exists() else whole)
+                    if not path.exists():  # A folder with both files is there once.
+                        path = folder / _FOLDER / f"{place}.options_file"
+                    section[argument] = str(path)
     return _load_model(config, weights_path, serialization_dir, cuda_device)
 
 
-def _elmo_files(config: dict[str, Any], made: Path, opened: ExitStack) -> dict[str, Path]:
+def _elmo_files(config: dict[str, Any], opened: ExitStack) -> dict[str, Path]:
     """
-    Return what an archive has in addition because of the files that the config names: paths by
-    names in the archive, which exist until `opened` is closed. The folder `made` gets the index,
-    and the two files of a model in other files.
+    Return what an archive contains because of the files that the config names: paths by names in
+    the archive. The paths exist until `opened` is closed.
     """
     index: dict[str, str] = {}
     paths: dict[str, Path] = {}
     for place, _, names in _sections_with_files(config):
-        if "archive_file" in names:
-            found = _archive_with_elmo(**names)
-        else:
-            found = _elmo(made, opened, **names)
-        if found:
+        files = _files_of_model(opened, **names)
+        if files:
             index.update({f"{place}.{argument}": name for argument, name in names.items()})
-        for argument, path in zip(names, found):  # A whole model has one path.
+        for argument, path in zip(names, files):
             paths[f"{_FOLDER}/{place}.{argument}"] = path
     if index:
-        paths[_INDEX] = made / _INDEX
+        paths[_INDEX] = _new_folder(opened) / _INDEX
         paths[_INDEX].write_text(json.dumps(index, indent=2), encoding="utf-8")
     return paths
 
 
-def _elmo(made: Path, opened: ExitStack, options_file: str, weight_file: str) -> list[Path]:
-    """Return the paths of options.json and weights.hdf5 of a model, or of a folder with all."""
+def _files_of_model(
+    opened: ExitStack, options_file: str = "", weight_file: str = "", archive_file: str = ""
+) -> list[Path]:
+    """
+    Return options.json and weights.hdf5 of an ELMo, or its folder. Of an archive that a model
+    starts from, return the archive if it contains ELMo files.
+    """
+    if archive_file:
+        path = Path(cached_path(archive_file))
+        path = path / ARCHIVE_FILE if path.is_dir() else path
+        with tarfile.open(path) as archive:
+            return [path] if _INDEX in archive.getnames() else []
     files = opened.enter_context(find_model(options_file, weight_file))
     if files.is_many_langs:
         return [files.options.parent]
     if files.is_pair:
         return [files.options, files.weights]
-    bilm = ElmoBiLm(options_file, weight_file)
-    folder = Path(tempfile.mkdtemp(dir=made))
+    bilm, folder = ElmoBiLm(options_file, weight_file), _new_folder(opened)
     bilm.options.write(folder / OPTIONS_FILE)
     write_weights(folder / WEIGHT_FILE, bilm)
     return [folder / OPTIONS_FILE, folder / WEIGHT_FILE]
 
 
-def _archive_with_elmo(archive_file: str) -> list[Path]:
-    """Return the path of an archive that a model starts from, if there are ELMo files in it."""
-    path = Path(cached_path(archive_file))
-    path = path / ARCHIVE_FILE if path.is_dir() else path
-    with tarfile.open(path) as archive:
-        return [path] if _INDEX in archive.getnames() else []
+def _new_folder(opened: ExitStack) -> Path:
+    return Path(opened.enter_context(tempfile.TemporaryDirectory()))
 
 
 def _sections_with_files(
     section: Any, place: str = ""
 ) -> Iterator[tuple[str, dict[str, Any], dict[str, str]]]:
     """
-    Yield the sections of a config that name ELMo files, or an archive that may have some, each with
-    its place, which is the keys that lead there, joined by dots, and with the names by argument.
+    Yield the sections of a config that name ELMo files, or an archive that may contain some. A
+    section follows its place, the keys that lead to it joined by dots. Its names come last, by
+    argument.
     """
     items: Any = section.items() if isinstance(section, dict) else ()
     if isinstance(section, dict):

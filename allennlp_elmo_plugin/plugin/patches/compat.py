@@ -1,6 +1,4 @@
-"""
-What keeps AllenNLP 2.10.1, made for torch 1.12 and Python 3.10, working on later versions of both.
-"""
+"""Keep AllenNLP 2.10.1, made for torch 1.12 and Python 3.10, working on later versions of both."""
 
 import functools
 import inspect
@@ -31,8 +29,8 @@ def apply() -> None:
     replace(common_util.int_to_device, int_to_device, why)
     # torch 2.4: the trainer enters this at every batch, mixed precision or not.
     warnings.filterwarnings("ignore", r"`torch\.cuda\.amp\.", FutureWarning)
-    # torch 2.6 loads tensors and plain Python values alone, but metrics in a training state, as
-    # AllenNLP's checkpointer saves it, are often scalars of NumPy. Files name either module.
+    # torch 2.6 loads only tensors and plain Python values, but the metrics in a training state of
+    # AllenNLP are often scalars of NumPy. Files name either module.
     scalar = numpy.float64(0).__reduce__()[0]
     allowed: list[Any] = [numpy.dtype, *{type(numpy.dtype(code)) for code in "?bBhHiIlLqQefd"}]
     allowed += [(scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
@@ -40,7 +38,7 @@ def apply() -> None:
     # Python before 3.14: archives are unpacked without a filter.
     tarfile.TarFile.extraction_filter = staticmethod(tarfile.data_filter)
     if not torch.sparse.check_sparse_tensor_invariants.is_enabled():
-        # torch 2.9 warns at the first sparse tensor unless this was chosen. It is the default.
+        # torch 2.9 warns at the first sparse tensor, unless the default was set explicitly.
         torch.sparse.check_sparse_tensor_invariants.disable()
 
 
@@ -52,7 +50,7 @@ def clip_grad_norm_(
 ) -> torch.Tensor:
     """
     `torch.nn.utils.clip_grad_norm_` for any mixture of dense and sparse gradients. Sparse gradients
-    are coalesced (several gradients of one row are summed, as in a dense gradient).
+    are coalesced: the gradients of a row are summed, as in a dense gradient.
     """
     if isinstance(parameters, torch.Tensor):
         parameters = [parameters]
@@ -83,22 +81,13 @@ def _init_plateau_scheduler(*args: Any, **kwargs: Any) -> None:
     super(ReduceOnPlateauLearningRateScheduler, self).__init__(scheduler)
 
 
-_spawned_lock = functools.cache(multiprocessing.get_context("spawn").RLock)
-
-
-def get_lock() -> Any:
-    """
-    Return the lock of the progress bars of workers. Python refuses to send AllenNLP's, of the
-    default (fork) context, to a spawned process.
-    """
-    return _spawned_lock()
+# Returns the lock of the progress bars of workers. Python refuses to send AllenNLP's, which is of
+# the default context (fork), to a spawned process.
+get_lock = functools.cache(multiprocessing.get_context("spawn").RLock)
 
 
 def int_to_device(device: int | torch.device) -> torch.device:
-    """
-    Return the CUDA device of an index, the CPU for a negative one; a device is returned as it is.
-    `torch.device(0)` raises where torch was built without an accelerator.
-    """
+    """AllenNLP's function, whose `torch.device(0)` raises if torch has no accelerator."""
     if isinstance(device, torch.device):
         return device
     return torch.device("cpu") if device < 0 else torch.device("cuda", device)

@@ -78,9 +78,9 @@ def test_digests_depend_on_contents_not_on_places():
 @pytest.mark.parametrize(
     "task, split, text, message",
     [
-        ("ner", "train", "-DOCSTART- -X- -X- O\n\n", "finds nothing in it"),
-        ("chunking", "dev", "It PRP B-NP\n\nIt PRP I-NP\n", "stops after 1 instances: InvalidTag"),
-        ("sst5", "dev", "(3 good", "stops after 0 instances: ValueError: "),
+        ("ner", "train", "-DOCSTART- -X- -X- O\n\n", "finds no instances in it"),
+        ("chunking", "dev", "It PRP B-NP\n\nIt PRP I-NP\n", "fails after 1 instances: InvalidTag"),
+        ("sst5", "dev", "(3 good", "fails after 0 instances: ValueError: "),
     ],
 )
 def test_bad_data_are_found_before_training(task, split, text, message):

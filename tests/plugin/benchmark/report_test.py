@@ -74,7 +74,7 @@ def test_tables():
         "| baseline | word vectors | + ELMo | delta to baseline | delta to word vectors |",
         "| 41.50 ± 0.71 | 43.00 ± 1.41 | +2.00 ± 1.41 | +1.50 ± 1.12 | +2.06 | 2 |",
         "| 40.00 |  | 39.00 | -1.00 |  |  | 1 | 1.0 / 1.0 min |",
-        "Time: baseline / word vectors / with ELMo, which",
+        "Time: baseline / word vectors / with ELMo, whose runs",
         "Machine: A machine, 2 cores.",
     ):
         assert line in table

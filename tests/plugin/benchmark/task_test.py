@@ -22,7 +22,7 @@ def test_folders_and_files_are_found_or_named(tmp_path):
     for folder, name, message in (
         (data, "pos", "'pos' begins with no kind"),
         (data, "ner_other", "no folder 'ner_other'"),
-        (data, "sst5", "must be called train, whatever its ending; there are none"),
+        (data, "sst5", "must be called train, with any ending; there are none"),
         (data, "chunking", r"validation or valid or dev.*\['(dev|valid).txt', '(dev|valid).txt'\]"),
         (data / "nowhere", "sst5", "nowhere has no folder"),
     ):

@@ -17,7 +17,7 @@ from allennlp.commands.elmo import ElmoEmbedder, batch_to_ids
 from allennlp.commands.subcommand import Subcommand
 from allennlp.nn.util import remove_sentence_boundaries
 
-from allennlp_elmo_plugin.pretrained import find as elmo_files
+from allennlp_elmo_plugin.pretrained import find_model as elmo_files
 from tests.support import originals
 from tests.support.elmo_pairs import assert_close
 from tests.support.testing import write_random_elmo
