@@ -2,10 +2,8 @@
 
 import os
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import partial
-from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +23,18 @@ FIRST, LAST = "<eow>", "<bow>"
 _KEYS = (UNKNOWN, PADDING, BEGIN_SENTENCE, END_SENTENCE, FIRST, LAST)
 # ELMoForManyLangs strips a line of white space, and takes a key that is lost for this one.
 _WHITE_SPACE = "\u3000"
-# What tensors can't tell, and the values of all published models, whose file may be missing.
-_USUAL: dict[str, dict[str, Any]] = {
-    "encoder": {"name": "elmo", "cell_clip": 3.0, "proj_clip": 3.0},
-    "token_embedder": {"name": "cnn", "activation": "relu", "max_characters_per_token": 50},
+# What no tensor tells, with the values of all published models, whose file may be missing.
+_USUAL = {
+    "encoder.name": "elmo",
+    "encoder.cell_clip": 3.0,
+    "encoder.proj_clip": 3.0,
+    "token_embedder.name": "cnn",
+    "token_embedder.activation": "relu",
+    "token_embedder.max_characters_per_token": 50,
 }
-_RULES = {
-    each.name: each.metadata.get("rule")
-    for kind in (BiLmOptions, CharCnnOptions)
-    for each in fields(kind)
+_RULES: dict[str, Any] = {
+    option.name: option.metadata.get("rule")
+    for option in (*fields(BiLmOptions), *fields(CharCnnOptions))
 }
 # The beginnings of names of parameters, in our model and theirs.
 _NAMES = {
@@ -62,48 +63,42 @@ class ManyLangsOptions(BiLmOptions):
 
 def open_many_langs(folder: Path) -> tuple[ManyLangsOptions, Weights]:
     """Read the options and dictionaries of a model, and open its weights."""
-    variables: dict[str, Variable] = {}
-    for path in (folder / files.TOKEN_EMBEDDER_FILE, folder / files.ENCODER_FILE):
-        for name, tensor in read_tensors(path).items():
-            if not tensor.numel():
-                raise ValueError(f"{path}: the tensor '{shown(name, 200)}' has no numbers")
-            variables[name] = Variable(str(path), tuple(tensor.shape), tensor.float)
-
-    def shape(name: str, n_dimensions: int = 2) -> tuple[int, ...]:
-        found = variables[name].shape if name in variables else (0,) * n_dimensions
-        if len(found) != n_dimensions:
-            raise ValueError(f"{variables[name].file}: the tensor '{name}' has the shape {found}")
-        return found
-
-    given = _read_architecture(folder)
-    shapes = [shape(name, 3) for name in numbered(variables, "convolutions.{}.weight")]
-    widest = max([len(BEGIN_SENTENCE) + 2, *(width for _, _, width in shapes)])
-    if given["max_characters_per_token"] < widest:
+    variables = {
+        name: Variable(str(path), tuple(tensor.shape), tensor.float)
+        for path in (folder / files.TOKEN_EMBEDDER_FILE, folder / files.ENCODER_FILE)
+        for name, tensor in read_tensors(path).items()
+    }
+    weights = Weights(str(folder), variables)
+    size, architecture = weights.size, _read_architecture(folder)
+    filters = [size(name) for name in numbered(variables, "convolutions.{}.weight")]
+    max_characters = architecture["max_characters_per_token"]
+    widest = max([len(BEGIN_SENTENCE) + 2, *(width for _, _, width in filters)])
+    if max_characters < widest:
         raise ValueError(f'{folder}: "max_characters_per_token" must be at least {widest}')
-    word_shape = shape("word_emb_layer.embedding.weight")
-    character_shape = shape("char_emb_layer.embedding.weight")
+    _, *word_shape = size("word_emb_layer.embedding.weight")
+    _, *character_shape = size("char_emb_layer.embedding.weight")
     options = ManyLangsOptions(
-        lstm_dim=shape("forward_layer_0.state_projection.weight")[1],
-        projection_dim=shape("projection.weight")[0],
+        lstm_dim=size("forward_layer_0.state_projection.weight")[-1],
+        projection_dim=size("projection.weight")[-2],
         n_layers=max(1, len(numbered(variables, "forward_layer_{}.input_linearity.weight"))),
-        cell_clip=given["cell_clip"],
-        proj_clip=given["proj_clip"],
+        cell_clip=architecture["cell_clip"],
+        proj_clip=architecture["proj_clip"],
         use_skip_connections=True,
         char_cnn=CharCnnOptions(
-            filters=tuple((width, number) for number, _, width in shapes),
-            activation=given["activation"],
+            filters=tuple((width, number) for number, _, width in filters),
+            activation=architecture["activation"],
             embedding_dim=character_shape[1],
             n_highway=len(numbered(variables, "highways._layers.{}.weight")),
         ),
         project_lstm=True,
-        project_characters=False,  # `ManyLangsEncoder` has another projection.
-        words=_read_dictionary(folder / files.WORDS_FILE, word_shape[0], (UNKNOWN,)),
+        project_characters=False,  # `ManyLangsEncoder` has its own projection.
+        words=_read_dictionary(folder / files.WORDS_FILE, word_shape[0], [UNKNOWN]),
         characters=_read_dictionary(folder / files.CHARACTERS_FILE, character_shape[0], _KEYS),
-        word_shape=word_shape,
-        character_shape=character_shape,
-        max_characters=given["max_characters_per_token"],
+        word_shape=tuple(word_shape),
+        character_shape=tuple(character_shape),
+        max_characters=max_characters,
     )
-    return options, Weights(str(folder), variables)
+    return options, weights
 
 
 def many_langs_datasets(parameters: Mapping[str, torch.Tensor]) -> list[Dataset]:
@@ -118,31 +113,29 @@ def many_langs_datasets(parameters: Mapping[str, torch.Tensor]) -> list[Dataset]
 
 
 def _read_architecture(folder: Path) -> dict[str, Any]:
-    """Return what `_USUAL` has, with the values in the file that config.json names."""
-    path = folder / files.CONFIG_FILE
-    values: dict[str, Any] = {}
-    named = str(read_json_object(path).get("config_path"))  # a path on the author's machine
-    for name in (named, posixpath.basename(named)):
-        if not values and os.path.isfile(folder / name):
-            path = folder / name
-            values = read_json_object(path)
-    found: dict[str, Any] = {}
-    for section, usual in _USUAL.items():
+    """Return the values for `_USUAL`, without sections, in the file that config.json names."""
+    named = str(read_json_object(folder / files.CONFIG_FILE).get("config_path"))
+    # It is a path on the author's machine.
+    paths = [folder / name for name in (named, posixpath.basename(named))]
+    path = next(filter(os.path.isfile, paths), None)
+    values = read_json_object(path) if path else {}
+    architecture: dict[str, Any] = {}
+    for key, usual in _USUAL.items():
+        section, name = key.split(".")
         own = values.get(section)
-        for key, default in usual.items():
-            value = own.get(key, default) if isinstance(own, dict) else default
-            value = value.lower() if isinstance(value, str) else value
-            of_name = f'"{default}", as in all published models', partial(eq, default)
-            text, is_right = _RULES.get(key) or of_name
-            if key.endswith("_clip") and not value:
-                value = None
-            elif not is_right(value):
-                raise ValueError(f'{path}: "{section}.{key}" must be {text}, not {value!r:.60}')
-            found[key] = value
-    return found
+        value = own.get(name, usual) if isinstance(own, dict) else usual
+        value = value.lower() if isinstance(value, str) else value
+        of_name = f'"{usual}", as in all published models', [usual].__contains__
+        text, is_right = _RULES.get(name, of_name)
+        if name.endswith("_clip") and not value:
+            value = None
+        elif not is_right(value):
+            raise ValueError(f'{path}: "{key}" must be {text}, not {value!r:.60}')
+        architecture[name] = value
+    return architecture
 
 
-def _read_dictionary(path: Path, n_rows: int, needed: tuple[str, ...]) -> dict[str, int]:
+def _read_dictionary(path: Path, n_rows: int, needed: Sequence[str]) -> dict[str, int]:
     """Return the ids of keys, for a table of so many rows; without one, no file is needed."""
     ids: dict[str, int] = {}
     try:

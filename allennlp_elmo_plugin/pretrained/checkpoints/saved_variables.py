@@ -83,6 +83,11 @@ class Weights(NamedTuple):
                 return self.variables[name].shape[0]
         return None
 
+    def size(self, name: str) -> tuple[int, ...]:
+        """Return the last three sizes of a variable, 0 for those that are missing."""
+        shape = self.variables[name].shape if name in self.variables else ()
+        return (0, 0, 0, *shape)[-3:]
+
     def check(self, table: Iterable[Dataset], parts: tuple[str, ...] = _BILM) -> None:
         """
         Check that there are the variables that a model needs, and no others whose names begin with
@@ -218,20 +223,19 @@ def numbered(names: Container[str], form: str) -> list[str]:
 
 def options_of_shapes(weights: Weights) -> dict[str, Any]:
     """Return an options.json: sizes by shapes, and what these can't tell as published models."""
-    sizes = {name: (0, 0, 0, *each.shape)[-3:] for name, each in weights.variables.items()}
-    filters = [sizes[name] for name in numbered(sizes, "CNN/W_cnn_{}")]  # width, dim, number
-    cells = [sizes[name] for name in numbered(sizes, CELL.format(0, "{}") + "/W_0")]
-    _, n_inputs, n_gates = cells[0] if cells else (0, 0, 0)
+    names, size = weights.variables, weights.size
+    filters = [size(name) for name in numbered(names, "CNN/W_cnn_{}")]  # width, dim, number
+    _, n_inputs, n_gates = size(CELL.format(0, 0) + "/W_0")
     char_cnn = {
         "activation": "relu",
-        "embedding": {"dim": sizes.get("char_embed", (0,))[-1]},
+        "embedding": {"dim": size("char_embed")[-1]},
         "filters": [[width, number] for width, _, number in filters],
-        "n_highway": len(numbered(sizes, "CNN_high_{}/W_carry")),
+        "n_highway": len(numbered(names, "CNN_high_{}/W_carry")),
     }
     lstm = {
         "dim": n_gates // 4,
         "projection_dim": n_inputs // 2,
-        "n_layers": len(cells),
+        "n_layers": len(numbered(names, CELL.format(0, "{}") + "/W_0")),
         **dict.fromkeys(("cell_clip", "proj_clip"), 3.0),
         "use_skip_connections": True,
     }
