@@ -73,11 +73,6 @@ def find_options_file(folder: Path) -> Path | None:
     return _only(folder, _names(folder, f"*{OPTIONS_FILE}"), OPTIONS_FILE)
 
 
-def find_weight_file(folder: Path) -> Path | None:
-    """Return the HDF5 weights in a folder: those of its options, or the only ones."""
-    return weights_of(find_options_file(folder) or folder / OPTIONS_FILE)
-
-
 def weights_of(options: Path) -> Path | None:
     """
     Return the HDF5 weights that belong to options: with `NAME_options.json`, `NAME_weights.hdf5`.

@@ -1,4 +1,4 @@
-"""The files of a pretrained model: find or download them by any of their names, and open them."""
+"""Find or download the files of a pretrained model by any of their names, and open them."""
 
 import os
 import re
@@ -12,6 +12,7 @@ import torch
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.json_file import MAX_BYTES, read_json_object, shown
 from allennlp_elmo_plugin.files.tensors import read_tensors
+from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.pretrained.archive import is_archive, model_folder
 from allennlp_elmo_plugin.pretrained.checkpoints.many_langs import open_many_langs
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import (
@@ -23,27 +24,6 @@ from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import (
 )
 from allennlp_elmo_plugin.pretrained.checkpoints.tensorflow_checkpoint import find_checkpoint
 from allennlp_elmo_plugin.pretrained.downloads import cached_path
-from allennlp_elmo_plugin.pretrained.file_names import (
-    ARCHIVED_WEIGHT_FILE,
-    CONFIG_FILE,
-    ENCODER_FILE,
-    HUB_WEIGHTS,
-    OPTIONS_FILE,
-    RUN_WEIGHT_FILE,
-    SOFTMAX_FILE,
-    WEIGHT_FILE,
-    WHOLE_MODELS,
-    find_options_file,
-    find_vocabulary_file,
-    find_weight_file,
-    has_checkpoint,
-    is_hub_module,
-    is_many_langs,
-    is_training_run,
-    name_beside,
-    options_of,
-    weights_of,
-)
 from allennlp_elmo_plugin.pretrained.training_run import PUBLISHED_ADDRESS, archived_options
 
 _BUNDLED = "tiny"
@@ -64,16 +44,16 @@ def _published(name: str, file_name: str) -> str:
     return f"{PUBLISHED_ADDRESS}{model}/elmo_{model}_{file_name}"
 
 
-DEFAULT_OPTIONS_FILE = _published("original", OPTIONS_FILE)
-DEFAULT_WEIGHT_FILE = _published("original", WEIGHT_FILE)
+DEFAULT_OPTIONS_FILE = _published("original", names.OPTIONS_FILE)
+DEFAULT_WEIGHT_FILE = _published("original", names.WEIGHT_FILE)
 
 
 class ModelFiles(NamedTuple):
     """
-    The files of a language model on this machine, and its name in messages. `options` is
-    options.json, the config.json of a training run or of ELMoForManyLangs, or the same as
-    `weights`, whose shapes tell them; `weights` an HDF5 file, the prefix of a checkpoint of
-    TensorFlow, or a state dict. `softmax` is `None` where there is none, or it is in `weights`.
+    The files of a language model on this machine. `source` is its name in messages. `options` is
+    options.json, the config.json of a training run or of ELMoForManyLangs, or the same as `weights`
+    if their shapes tell the options. `weights` is an HDF5 file, the prefix of a TensorFlow
+    checkpoint, or a state dict. `softmax` is `None` if there is none, or if `weights` has it.
     """
 
     source: str
@@ -84,11 +64,11 @@ class ModelFiles(NamedTuple):
 
     @property
     def is_run(self) -> bool:
-        return self.options.name == CONFIG_FILE and not self.is_many_langs  # or its archive
+        return self.options.name == names.CONFIG_FILE and not self.is_many_langs  # or its archive
 
     @property
     def is_many_langs(self) -> bool:
-        return self.weights.name == ENCODER_FILE
+        return self.weights.name == names.ENCODER_FILE
 
     @property
     def is_pair(self) -> bool:
@@ -98,8 +78,8 @@ class ModelFiles(NamedTuple):
     @contextmanager
     def open(self) -> Iterator[tuple[BiLmOptions, Weights]]:
         """
-        Open the weights, and read the options, completed by them. Errors in the block name what
-        the model was trained on, if its files do.
+        Open the weights, and read the options, which the weights complete. An error in the block
+        says what text the model was trained on, if its files do.
         """
         folder = self.options.parent
         try:
@@ -122,11 +102,11 @@ class ModelFiles(NamedTuple):
 
 
 def _trained_on(folder: Path) -> str:
-    """Return what ELMoForManyLangs' config.json and NLPL's meta.json tell about the text."""
-    paths = [path for path in (folder / CONFIG_FILE, folder / "meta.json") if path.is_file()]
-    text = "".join(path.read_bytes()[:MAX_BYTES].decode("utf-8", "replace") for path in paths)
-    found = re.findall(r'"(?:train_path|language)": *"([^"\\]+)"', text)
-    return f" (trained on {shown(', '.join(dict.fromkeys(found)), 200)})" if found else ""
+    """Return what ELMoForManyLangs' config.json and NLPL's meta.json say about the text."""
+    paths = filter(Path.is_file, (folder / names.CONFIG_FILE, folder / "meta.json"))
+    content = "".join(path.read_bytes()[:MAX_BYTES].decode("utf-8", "replace") for path in paths)
+    texts = re.findall(r'"(?:train_path|language)": *"([^"\\]+)"', content)
+    return f" (trained on {shown(', '.join(dict.fromkeys(texts)), 200)})" if texts else ""
 
 
 @contextmanager
@@ -134,17 +114,17 @@ def find_model(
     options_file: str | None, weight_file: str | None = None, for_training: bool = False
 ) -> Iterator[ModelFiles]:
     """
-    Yield the files of a language model; what an address names is downloaded to a cache, and an
-    archive is unpacked to a temporary folder until the end of the block.
+    Yield the files of a language model. Files with an address are downloaded to a cache. An archive
+    is unpacked to a temporary folder until the block ends.
 
     # Parameters
 
     options_file, weight_file : `str`
-        The path or address of each file. If one of them is left out (`None`, or the default of
-        AllenNLP's token embedder), it is the file beside the other one. Or `options_file` is a
-        whole model, and `weight_file` is left out or the same. A whole model is
+        The path or address of each file. One that is left out (`None`, or the default of AllenNLP's
+        token embedder) is the file beside the other. Or `options_file` is a whole model, and
+        `weight_file` is left out or the same. A whole model is
 
-        - a folder with `options.json` and `weights.hdf5`, or files of other publishers' names: see
+        - a folder with `options.json` and `weights.hdf5`, or with other publishers' names: see
           `weights_of`;
         - a zip archive of these files, as in the NLPL vector repository, or a `.tar.gz`;
         - the `model.tar.gz` of a `bidirectional_lm`, or the folder it was trained in;
@@ -152,10 +132,10 @@ def find_model(
         - a folder with `options.json` and a checkpoint of bilm-tf, or the path of one of several
           checkpoints, without `.index`;
         - `hf://USER/MODEL`, on the Hugging Face Hub;
-        - a short name: `tiny`, the model in this package, or of the published models `small`,
-          `medium`, `original` or `original-5.5b`. A folder of that name comes first.
+        - a short name: `tiny`, the model in this package, or one of the published models `small`,
+          `medium`, `original` and `original-5.5b`. A folder of that name comes first.
     for_training : `bool`, optional (default = `False`)
-        Of a folder with both, take a checkpoint, which has more, rather than `weights.hdf5`.
+        In a folder with both, choose the checkpoint, which has more, rather than `weights.hdf5`.
 
     # Raises
 
@@ -174,83 +154,89 @@ def find_model(
     if name is None:
         raise ValueError('no model was named: give a path or a short name such as "tiny"')
     source = options_file or name
-    if options and weights and options != weights:
+    if is_short_name(name):
+        options, weights = name, weights or name
+    elif options == weights:
+        weights = None
+    if options and weights:
         if options.endswith(".hdf5"):
             raise ValueError(f"{options}: these are weights; options_file comes before weight_file")
-        yield _with_others(
-            source, find_file(options, OPTIONS_FILE), find_file(weights, WEIGHT_FILE)
-        )
-    elif is_short_name(name):
-        yield _with_others(source, find_file(name, OPTIONS_FILE), find_file(name, WEIGHT_FILE))
+        paths = find_file(options, names.OPTIONS_FILE), find_file(weights, names.WEIGHT_FILE)
+        yield _with_others(source, *paths)
     elif name.endswith(".index") or (not os.path.exists(name) and os.path.exists(f"{name}.index")):
         yield _with_options(source, Path(name.removesuffix(".index")))
     else:
         is_weights = options is None or name.endswith(".hdf5")
-        path = find_file(name, WEIGHT_FILE if is_weights else OPTIONS_FILE)
+        path = find_file(name, names.WEIGHT_FILE if is_weights else names.OPTIONS_FILE)
         if os.path.isdir(path) or is_archive(path):
             with model_folder(path, source) as folder:
                 yield _files_in(folder, source, for_training)
         elif is_weights:
-            yield _with_others(source, _beside(name, OPTIONS_FILE, default), path)
+            yield _with_others(source, _beside(name, names.OPTIONS_FILE, default), path)
         else:
-            yield _with_others(source, path, _beside(name, WEIGHT_FILE))
+            yield _with_others(source, path, _beside(name, names.WEIGHT_FILE))
 
 
 def _beside(name: str, file_name: str, default: str | None = None) -> str:
     """Return the path of the options that belong to weights, or the reverse."""
-    found = default or name_beside(name)  # as in AllenNLP, whatever lies beside the weights
-    if "://" not in name:
-        beside = (options_of if file_name == OPTIONS_FILE else weights_of)(Path(name))
-        found = default if beside is None else str(beside)
-    if found is None:
+    path: str | Path | None
+    if "://" in name:
+        path = default or names.name_beside(name)
+    else:
+        belonging = names.options_of if file_name == names.OPTIONS_FILE else names.weights_of
+        path = belonging(Path(name)) or default
+    if path is None:
         raise ValueError(
-            f"{name}: there is no {file_name} beside it. A model is {WHOLE_MODELS}, or one of "
-            f"{list(SHORT_NAMES)}"
+            f"{name}: there is no {file_name} beside it. A model is {names.WHOLE_MODELS}, or one "
+            f"of {list(SHORT_NAMES)}"
         )
-    return find_file(found, file_name)
+    return find_file(str(path), file_name)
 
 
 def _files_in(folder: Path, source: str, for_training: bool) -> ModelFiles:
     """Return the files of the model in a folder."""
-    if is_many_langs(folder):
-        return ModelFiles(source, folder / CONFIG_FILE, folder / ENCODER_FILE)
-    if is_training_run(folder):
-        for name in (ARCHIVED_WEIGHT_FILE, RUN_WEIGHT_FILE):
+    config = folder / names.CONFIG_FILE
+    if names.is_many_langs(folder):
+        return ModelFiles(source, config, folder / names.ENCODER_FILE)
+    if names.is_training_run(folder):
+        for name in (names.ARCHIVED_WEIGHT_FILE, names.RUN_WEIGHT_FILE):
             if (folder / name).exists():
-                vocabulary = folder / "vocabulary"
-                return ModelFiles(source, folder / CONFIG_FILE, folder / name, None, vocabulary)
+                return ModelFiles(source, config, folder / name, None, folder / "vocabulary")
         raise ValueError(
-            f"{folder}: needs {CONFIG_FILE} and {ARCHIVED_WEIGHT_FILE} (an archive) or "
-            f"{RUN_WEIGHT_FILE} (the folder of a training run, after the first epoch)"
+            f"{folder}: needs {names.CONFIG_FILE} and {names.ARCHIVED_WEIGHT_FILE} (an archive) or "
+            f"{names.RUN_WEIGHT_FILE} (the folder of a training run, after the first epoch)"
         )
-    if is_hub_module(folder):
-        return _with_others(source, *[str(folder / HUB_WEIGHTS)] * 2)
-    weights = None if for_training and has_checkpoint(folder) else find_weight_file(folder)
-    if weights is None and has_checkpoint(folder):
-        weights = find_checkpoint(folder)
-    if weights is None:
-        raise FileNotFoundError(f"{folder}: there is no {WEIGHT_FILE}; a model is {WHOLE_MODELS}")
-    return _with_options(source, weights)
+    if names.is_hub_module(folder):
+        return _with_others(source, *[str(folder / names.HUB_WEIGHTS)] * 2)
+    weights, has_checkpoint = None, names.has_checkpoint(folder)
+    if not (for_training and has_checkpoint):
+        weights = names.weights_of(names.find_options_file(folder) or folder / names.OPTIONS_FILE)
+    if weights is None and not has_checkpoint:
+        raise FileNotFoundError(
+            f"{folder}: there is no {names.WEIGHT_FILE}; a model is {names.WHOLE_MODELS}"
+        )
+    return _with_options(source, weights or find_checkpoint(folder))
 
 
 def _with_options(source: str, weights: Path) -> ModelFiles:
     """Return the files of a model whose options are the only ones in the folder of its weights."""
     folder = weights.parent
-    options = find_options_file(folder)
+    options = names.find_options_file(folder)
     if options is None:
         raise FileNotFoundError(
-            f"{folder / OPTIONS_FILE}: there is no such file; bilm-tf writes it beside its "
+            f"{folder / names.OPTIONS_FILE}: there is no such file; bilm-tf writes it beside its "
             "checkpoints, and it is published with every weights.hdf5"
         )
     return _with_others(source, str(options), str(weights))
 
 
 def _with_others(source: str, options: str, weights: str) -> ModelFiles:
-    """Return a model's files with the softmax and the vocabulary that are in the same folder."""
+    """Return a model's files with the softmax and the vocabulary in the folder of its weights."""
     path = Path(weights)
-    beside = path.parent / SOFTMAX_FILE
-    softmax = beside if path.is_file() and beside.is_file() else None  # or in the checkpoint
-    return ModelFiles(source, Path(options), path, softmax, find_vocabulary_file(path.parent))
+    softmax = path.parent / names.SOFTMAX_FILE
+    has_softmax = path.is_file() and softmax.is_file()  # A checkpoint contains its own.
+    vocabulary = names.find_vocabulary_file(path.parent)
+    return ModelFiles(source, Path(options), path, softmax if has_softmax else None, vocabulary)
 
 
 def is_short_name(value: str) -> bool:
@@ -273,17 +259,17 @@ def find_file(value: str, file_name: str) -> str:
 
 
 def elmo_model(name: str) -> dict[str, Any]:
-    """Return an ELMo's files and `dim`, for which a published model's weights aren't downloaded."""
+    """
+    Return an ELMo's `options_file`, `weight_file` and `dim`. The weights of a model with a short
+    name aren't downloaded.
+    """
     paths = name, name
     if is_short_name(name):
-        options = BiLmOptions.from_file(find_file(name, OPTIONS_FILE))
+        options = BiLmOptions.from_file(find_file(name, names.OPTIONS_FILE))
     else:
         with find_model(name) as files, files.open() as (options, _):
             pass
         if files.is_pair and files.options.exists():  # in no archive
             paths = str(files.options), str(files.weights)
-    return {
-        "options_file": paths[0],
-        "weight_file": paths[1],
-        "dim": len(options.directions) * options.projection_dim,
-    }
+    dim = len(options.directions) * options.projection_dim
+    return {"options_file": paths[0], "weight_file": paths[1], "dim": dim}

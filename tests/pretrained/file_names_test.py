@@ -39,9 +39,8 @@ def name_of(path):
 def test_the_two_files_in_a_folder(names, options, weights, folder):
     made = folder(names)
     assert name_of(files.find_options_file(made)) == options
-    assert name_of(files.find_weight_file(made)) == weights
+    assert name_of(files.weights_of(made / (options or "options.json"))) == weights
     if options and weights:
-        assert files.weights_of(made / options) == made / weights
         assert files.options_of(made / weights) == made / options
 
 
@@ -69,7 +68,7 @@ def test_what_belongs_to_a_file(names, own, other, folder):
 )
 def test_what_is_not_clear(names, message, folder):
     with pytest.raises(ValueError, match=message):
-        files.find_weight_file(folder(names))
+        files.weights_of(files.find_options_file(folder(names)))
 
 
 def test_names_beside():
