@@ -60,9 +60,9 @@ def draw_results(folder: Path) -> None:
     """Draw the scores of the tasks, and the weights of their layers."""
     tasks = read_table("| task | score (test) |")
     models = ("baseline", "word vectors", "+ ELMo")
-    with figure(folder / "tasks.svg", 9, 6) as drawn:
+    with figure(folder / "tasks.svg", 9, 6, 2) as both:
         half = (len(tasks) + 1) // 2
-        for axes, row in zip(drawn.subplots(2), (tasks[:half], tasks[half:])):
+        for axes, row in zip(both, (tasks[:half], tasks[half:])):
             # Each cell is a mean and a deviation.
             numbers = {m: [re.findall(r"[\d.]+", task[m]) for task in row] for m in models}
             means, deviations = (

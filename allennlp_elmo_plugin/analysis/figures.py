@@ -2,12 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from allennlp_elmo_plugin.files.whole import PathLike, whole_file
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 ENDINGS = (".svg", ".png", ".pdf")
 
@@ -20,16 +17,16 @@ _STYLE: dict[Any, Any] = {
 
 
 @contextmanager
-def figure(path: PathLike, width: float, height: float) -> Iterator["Figure"]:
+def figure(path: PathLike, width: float, height: float, n_axes: int = 1) -> Iterator[Any]:
     """
-    Yield a figure of a size in inches to draw on. It is written to `path`, whose ending says in
-    which format, the same each time.
+    Yield the axes of a figure, or several from top to bottom, to draw on. The size is in inches.
+    The figure is written to `path`, whose ending says in which format, the same each time.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     with rc_context(_STYLE):
         drawn = Figure(figsize=(width, height), layout="constrained")
-        yield drawn
+        yield drawn.subplots(n_axes)
         with whole_file(path) as staged:
             drawn.savefig(staged, transparent=True, dpi=160, metadata={"Date": None})

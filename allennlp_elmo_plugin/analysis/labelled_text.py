@@ -2,11 +2,12 @@
 
 import random
 import re
+import string
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from allennlp_elmo_plugin.text.lines import open_lines, without_mark
+from allennlp_elmo_plugin.text.lines import open_lines
 
 # In CoNLL-U: a token of several words, which follow, or an omitted word.
 _NO_WORD_OF_CONLL_U = re.compile(r"\d+[-.]\d+")
@@ -36,21 +37,20 @@ def read_sentences(files: Sequence[Path], columns: Sequence[int]) -> list[Labell
     sentences: list[LabelledSentence] = []
     for file in files:
         sentences.append(LabelledSentence([], []))
-        with open_lines(file) as text:
-            for line in iter(text.read_line, b""):
-                line = without_mark(line)
-                parts = line.split(b"\t") if b"\t" in line.strip() else line.split()
-                cells = [text.decode(part.strip()) for part in parts]
-                is_comment = columns[0] > 1 and line.startswith(b"#")
-                # The latter is in CoNLL-2003.
-                if not any(cells) or is_comment or cells[0] == "-DOCSTART-":
+        with open_lines(file) as lines:
+            for number, line, cells in lines:
+                if "\t" in line:
+                    cells = [cell.strip(string.whitespace) for cell in line.split("\t")]
+                is_comment = columns[0] > 1 and line.startswith("#")
+                # CoNLL-2003 starts a document with -DOCSTART-.
+                if not cells or is_comment or cells[0] == "-DOCSTART-":
                     sentences.append(LabelledSentence([], []))
                     continue
                 if len(cells) == 10 and _NO_WORD_OF_CONLL_U.fullmatch(cells[0]):
                     continue
                 chosen = [cells[column - 1] for column in columns if column <= len(cells)]
                 if len(chosen) < len(columns) or not all(chosen):
-                    where = f"{file}, line {text.number}"
+                    where = f"{file}, line {number + 1}"
                     raise ValueError(f"{where}: lacks column {max(columns)} or others of --columns")
                 word, key, label = chosen
                 words, examples = sentences[-1]

@@ -67,14 +67,13 @@ class NearestSense:
         self._means = {sense: mean / numpy.linalg.norm(mean) for sense, mean in means.items()}
 
     def predict(self, vectors: numpy.ndarray, examples: Sequence[Example]) -> list[str]:
-        found = []
+        predicted = []
         for vector, (_, key, _) in zip(vectors, examples):
-            labels = self._labels.get(key, self._labels[None])
-            nearest = 0
+            nearest = self._labels[None][0]
             if key in self._labels:
-                nearest = int(numpy.argmax([self._means[key, each] @ vector for each in labels]))
-            found.append(labels[nearest])
-        return found
+                nearest = max(self._labels[key], key=lambda label: self._means[key, label] @ vector)
+            predicted.append(nearest)
+        return predicted
 
 
 class ProbeTask(NamedTuple):
@@ -101,12 +100,12 @@ TASKS = {
 
 def representations(n_layers: int, directions: Sequence[str]) -> list[dict[str, Any]]:
     """Return the name, layer and direction of what to probe: LSTM layers also by direction."""
-    found: list[dict[str, Any]] = [{"name": "token layer", "layer": 0, "direction": "both"}]
+    rows: list[dict[str, Any]] = [{"name": "token layer", "layer": 0, "direction": "both"}]
     for layer in range(1, n_layers):
-        found.append({"name": f"LSTM {layer}", "layer": layer, "direction": "both"})
+        rows.append({"name": f"LSTM {layer}", "layer": layer, "direction": "both"})
         for each in directions if len(directions) > 1 else []:
-            found.append({"name": f"LSTM {layer}, {each}", "layer": layer, "direction": each})
-    return found
+            rows.append({"name": f"LSTM {layer}, {each}", "layer": layer, "direction": each})
+    return rows
 
 
 def run(
@@ -123,41 +122,43 @@ def run(
     bilm = embedder.elmo_bilm
     size = bilm.options.projection_dim
     columns = {"forward": slice(0, size), "backward": slice(size, None), "both": slice(None)}
-    probed = representations(bilm.num_layers, bilm.options.directions)
+    rows = representations(bilm.num_layers, bilm.options.directions)
+
+    def inputs(vectors: numpy.ndarray) -> list[numpy.ndarray]:
+        """Return what each probe reads of vectors, shape `(layers, n_examples, dim)`."""
+        return [vectors[row["layer"], :, columns[row["direction"]]] for row in rows]
+
     examples = [example for sentence in train for example in sentence.examples]
     labels = labels_by_key(examples)
-    vectors = numpy.concatenate([found for _, found in _vectors(embedder, train, "vectors")], 1)
+    vectors = numpy.concatenate([each for _, each in _vectors(embedder, train, "vectors")], 1)
     probes = []
-    with progress_bar(total=len(probed), unit="probe", desc="training") as bar:
-        for each in probed:
-            of_probe = vectors[each["layer"], :, columns[each["direction"]]]
-            probes.append(task.probe(of_probe, examples))
+    with progress_bar(total=len(rows), unit="probe", desc="training") as bar:
+        for part in inputs(vectors):
+            probes.append(task.probe(part, examples))
             bar.update()
-    del vectors, of_probe
+    del vectors, part
 
-    right = []  # in each part of the test set, of the baseline and each probe
-    of_sentences = _vectors(embedder, test, "test")
-    while some := list(itertools.islice(of_sentences, _SENTENCES_AT_ONCE)):
-        tested = [example for of_sentence, _ in some for example in of_sentence]
-        found = numpy.concatenate([of_sentence for _, of_sentence in some], axis=1)
+    is_right = []  # for each part of the test set, of the baseline and of each probe
+    embedded = _vectors(embedder, test, "test")
+    while sentences := list(itertools.islice(embedded, _SENTENCES_AT_ONCE)):
+        tested = [example for of_sentence, _ in sentences for example in of_sentence]
+        vectors = numpy.concatenate([each for _, each in sentences], axis=1)
         predicted = [[labels.get(example.key, labels[None])[0] for example in tested]]
-        for each, probe in zip(probed, probes):
-            of_probe = found[each["layer"], :, columns[each["direction"]]]
-            predicted.append(probe.predict(of_probe, tested))
-        right.append(numpy.array(predicted) == [example.label for example in tested])
+        predicted += [probe.predict(part, tested) for probe, part in zip(probes, inputs(vectors))]
+        is_right.append(numpy.array(predicted) == [example.label for example in tested])
     keys = [example.key for sentence in test for example in sentence.examples]
     n_labels = numpy.array([len(labels.get(key, ())) for key in keys])
     groups = {"all": n_labels >= 0, "ambiguous": n_labels > 1, "unseen": n_labels == 0}
-    of_baseline, *of_probes = (
+    baseline, *accuracies = (
         {name: 100 * float(row[g].mean()) if g.any() else None for name, g in groups.items()}
-        for row in numpy.concatenate(right, axis=1)
+        for row in numpy.concatenate(is_right, axis=1)
     )
     return {
         "n_train": len(examples),
         "n_test": {name: int(group.sum()) for name, group in groups.items()},
         "n_labels": len(labels[None]),
-        "baseline": of_baseline,
-        "layers": [{**each, "accuracy": found} for each, found in zip(probed, of_probes)],
+        "baseline": baseline,
+        "layers": [{**row, "accuracy": each} for row, each in zip(rows, accuracies)],
     }
 
 
@@ -173,13 +174,13 @@ def _vectors(
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """Return the table."""
+    """Return the results as a table, with a line below that explains it."""
     task = TASKS[results["task"]]
     header = ["", *(f"{name} ({number:,})" for name, number in results["n_test"].items()), "paper"]
     named = [(f"most frequent {task.label} of the {task.key}", results["baseline"], "baseline")]
     for row in results["layers"]:
-        paper_key = str(row["layer"]) if row["direction"] == "both" else ""
-        named.append((row["name"], row["accuracy"], paper_key))
+        key = str(row["layer"]) if row["direction"] == "both" else ""
+        named.append((row["name"], row["accuracy"], key))
     rows = []
     for name, accuracies, key in named:
         cells = ["" if value is None else f"{value:.2f}" for value in accuracies.values()]
@@ -195,16 +196,11 @@ def markdown(results: dict[str, Any]) -> str:
 
 def draw(results: dict[str, Any], path: Path) -> None:
     """Draw the accuracy of each layer and direction, with that of the paper beside it."""
-    task = TASKS[results["task"]]
-    with figure(path, 5, 3.5) as drawn:
-        axes = drawn.subplots()
+    task, layers = TASKS[results["task"]], results["layers"]
+    with figure(path, 5, 3.5) as axes:
         for direction, style in (("both", "o-"), ("forward", ">:"), ("backward", "<:")):
-            # Of the token layer, all directions are the same.
-            rows = [
-                row
-                for row in results["layers"]
-                if row["direction"] == direction or not row["layer"]
-            ]
+            # The token layer is the same in all directions.
+            rows = [row for row in layers if row["direction"] == direction or not row["layer"]]
             if len(rows) > 1:
                 x, y = zip(*((row["layer"], row["accuracy"]["all"]) for row in rows))
                 axes.plot(x, y, style, label=direction)

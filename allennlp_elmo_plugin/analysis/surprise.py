@@ -58,17 +58,18 @@ def write_surprise(
     vocabulary = {word: index for index, word in enumerate(model.words)}
     lines = [""] * len(sentences)
     losses = dict.fromkeys(model.options.directions, 0.0)  # nats
-    n_predicted = sum(len(sentence) + 1 for sentence in sentences)
+    lengths = [len(sentence) for sentence in sentences]
+    n_predicted = sum(lengths) + len(sentences)
     with step_bar("predicting", len(sentences), "sentences") as update:
-        for batch in batches_by_length([len(each) for each in sentences], 1024):
+        for batch in batches_by_length(lengths, 1024):
             words = [sentences[i] for i in batch]
-            found = sentence_log_probabilities(bilm, softmax, vocabulary, words)
+            by_direction = sentence_log_probabilities(bilm, softmax, vocabulary, words)
             for row, i in enumerate(batch):
                 bits = {}
-                for direction, values in found.items():
-                    nats = -values[row, : len(sentences[i]) + 1].double()
+                for direction, values in by_direction.items():
+                    nats = -values[row, : lengths[i] + 1].double()
                     losses[direction] += nats.sum().item() / n_predicted
-                    # Not the sentence's end, and not its start.
+                    # without the end of the sentence, or its start
                     of_words = nats[:-1] if direction == "forward" else nats[1:]
                     bits[direction] = (of_words / math.log(2)).abs().tolist()  # not -0
                 lines[i] = _line(sentences[i], bits, vocabulary)

@@ -57,8 +57,7 @@ def draw_curves(runs: dict[str, Curves], output: str) -> None:
     Draw a figure of runs, by their names, to a file, whose ending says in which format. What can't
     be compared with the others, perplexities of sampled softmaxes, has an axis on the right.
     """
-    with figure(output, 8.5, 4) as drawn:
-        axes = drawn.subplots()
+    with figure(output, 8.5, 4) as axes:
         right = axes.twinx() if any(_SAMPLED in curves for curves in runs.values()) else axes
         right.set_ylabel("perplexity of the sampled softmax")
         lines: list[Any] = []

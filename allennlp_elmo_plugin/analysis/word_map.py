@@ -36,6 +36,15 @@ class WordMap(NamedTuple):
     groups: list[int]
     names: list[str]
 
+    def members(self) -> list[numpy.ndarray]:
+        """Return the rows of each group."""
+        return [numpy.flatnonzero(numpy.equal(self.groups, i)) for i in range(len(self.names))]
+
+    def titles(self, text: str, model: str) -> tuple[str, str]:
+        """Return the title and the subtitle; `text` and `model` are names."""
+        title = f"“{self.word}” in its contexts: {self.how_many} in {text}"
+        return title, f"Similar vectors in {model} are near each other ({METHODS[self.method]})"
+
 
 def make_map(
     embedder: BatchEmbedder,
@@ -63,9 +72,9 @@ def make_map(
         how_many = f"{len(places):,} of {how_many}, drawn at random"
     vectors = nearest.embed_places(embedder, places, "all")  # (layers, places, dim)
     if labels:
-        found = [labels[place.number or 0] for place in places]
-        names = [name for name, _ in Counter(found).most_common()]
-        groups = [names.index(name) for name in found]
+        of_places = [labels[place.number or 0] for place in places]
+        names = [name for name, _ in Counter(of_places).most_common()]
+        groups = [names.index(name) for name in of_places]
     else:
         groups = nearest.group(nearest.comparable(vectors[-1]), n_groups)
         names = _describe(word, places, groups)
@@ -82,7 +91,7 @@ def _place(vectors: numpy.ndarray, method: str) -> dict[str, numpy.ndarray]:
     model = PCA(2, random_state=0)
     if method == "tsne":
         model = TSNE(2, perplexity=min(30, (n_places - 1) / 3), init="pca", random_state=0)
-    found: dict[str, numpy.ndarray] = {}
+    layers: dict[str, numpy.ndarray] = {}
     above = None
     for number in range(len(vectors) - 1, 0, -1):
         points = model.fit_transform(nearest.comparable(vectors[number]).astype("float64"))
@@ -90,9 +99,9 @@ def _place(vectors: numpy.ndarray, method: str) -> dict[str, numpy.ndarray]:
         points = points * math.sqrt(n_places) / (numpy.linalg.norm(points) or 1.0)
         if above is not None:
             points = points @ orthogonal_procrustes(points, above)[0]
-        found[f"LSTM layer {number}"] = above = points
-    found["token layer"] = numpy.zeros((n_places, 2))  # It knows no context.
-    return dict(reversed(found.items()))
+        layers[f"LSTM layer {number}"] = above = points
+    layers["token layer"] = numpy.zeros((n_places, 2))  # It knows no context.
+    return dict(reversed(layers.items()))
 
 
 def _describe(word: str, places: Sequence[nearest.Occurrence], groups: Sequence[int]) -> list[str]:
@@ -108,26 +117,17 @@ def _describe(word: str, places: Sequence[nearest.Occurrence], groups: Sequence[
         share = groups.count(group) / len(places)
         # In standard deviations of what would be there by chance
         excess = {each: (n - share * total[each]) / total[each] ** 0.5 for each, n in count.items()}
-        chosen = sorted(excess, key=lambda each: (-excess[each], each))[:3]
-        chosen = [each for each in chosen if excess[each] > 0]
-        names.append(", ".join(chosen) or f"group {group + 1}")
+        largest = sorted((-value, each) for each, value in excess.items() if value > 0)[:3]
+        names.append(", ".join(each for _, each in largest) or f"group {group + 1}")
     return names
 
 
-def write_map(found: WordMap, output: str, text: str, model: str) -> None:
-    """Write what `draw_map` returns as a page that needs no network."""
-    page = draw_map(found, text, model).to_html(include_plotlyjs=True)
-    page = page.replace("<head>", '<head><meta name="viewport" content="width=device-width">', 1)
-    with whole_file(output) as staged:
-        Path(staged).write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
-
-
-def write_figure(found: WordMap, output: str, text: str, model: str) -> None:
+def write_figure(word_map: WordMap, output: str, text: str, model: str) -> None:
     """
     Draw the top layer to a file, whose ending says in which format, with the sentences of at most
     twelve occurrences: of each group in turn, of those nearest to its middle.
     """
-    (layer, points), groups = list(found.layers.items())[-1], _members(found)
+    (layer, points), groups = list(word_map.layers.items())[-1], word_map.members()
     turns: list[tuple[int, int]] = []
     for rows in groups:
         from_middle = numpy.linalg.norm(points[rows] - points[rows].mean(0), axis=1)
@@ -135,34 +135,24 @@ def write_figure(found: WordMap, output: str, text: str, model: str) -> None:
     shown = [row for _, row in sorted(turns)[:_MAX_LABELS]]
     shown.sort(key=lambda row: points[row, 0])
     half = (len(shown) + 1) // 2
-    with figure(output, 9, 4.5) as drawn:
-        axes = drawn.subplots()
-        for name, rows in zip(found.names, groups):
+    with figure(output, 9, 4.5) as axes:
+        for name, rows in zip(word_map.names, groups):
             size = min(16, 6_000 / len(points))
             axes.scatter(points[rows, 0], points[rows, 1], size, label=f"{name} ({len(rows):,})")
         # The sentences in columns beside the points, in the order of the points' heights
         for column, x, side in ((shown[:half], 0.28, "right"), (shown[half:], 0.72, "left")):
             column.sort(key=lambda row: points[row, 1])
             for row, y in zip(column, numpy.linspace(0.06, 0.94, len(column))):
-                colour = f"C{found.groups[row] % 10}"
+                colour = f"C{word_map.groups[row] % 10}"
                 relpos = (float(x < 0.5), 0.5)
                 line = {"arrowstyle": "-", "color": colour, "lw": 0.4, "relpos": relpos}
-                label = _around(found.places[row]), points[row], (x, y), "data", "axes fraction"
+                label = _around(word_map.places[row]), points[row], (x, y), "data", "axes fraction"
                 axes.annotate(*label, line, color=colour, fontsize=8, ha=side, va="center")
-        axes.set_title("\n".join(_titles(found, text, f"{layer} of {model}")), fontsize="medium")
+        titles = word_map.titles(text, f"{layer} of {model}")
+        axes.set_title("\n".join(titles), fontsize="medium")
         axes.axis("off")
         axes.margins(x=0.75, y=0.1)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=2, fontsize="small")
-
-
-def _members(found: WordMap) -> list[numpy.ndarray]:
-    """Return the rows of each group."""
-    return [numpy.flatnonzero(numpy.equal(found.groups, i)) for i in range(len(found.names))]
-
-
-def _titles(found: WordMap, text: str, model: str) -> tuple[str, str]:
-    title = f"“{found.word}” in its contexts: {found.how_many} in {text}"
-    return title, f"Similar vectors in {model} are near each other ({METHODS[found.method]})"
 
 
 def _around(place: nearest.Occurrence) -> str:
@@ -173,30 +163,30 @@ def _around(place: nearest.Occurrence) -> str:
     return textwrap.fill(text, 36, break_long_words=False, break_on_hyphens=False)
 
 
-def draw_map(found: WordMap, text: str, model: str) -> Any:
-    """Return a figure of plotly; its title has the names of the `text` and the `model`."""
+def write_map(word_map: WordMap, output: str, text: str, model: str) -> Any:
+    """Write a page that needs no network. Return its figure, which is of plotly."""
     from plotly import graph_objects
 
-    groups = _members(found)
+    groups = word_map.members()
     steps = []
-    for layer, points in found.layers.items():
+    for layer, points in word_map.layers.items():
         x, y = ([points[rows, axis].round(4).tolist() for rows in groups] for axis in (0, 1))
         steps.append({"label": layer, "method": "restyle", "args": [{"x": x, "y": y}]})
     drawn = graph_objects.Figure()
-    for number, (name, rows) in enumerate(zip(found.names, groups)):
+    for number, (name, rows) in enumerate(zip(word_map.names, groups)):
         drawn.add_scatter(
             x=x[number],
             y=y[number],
             name=f"{html.escape(name)} ({len(rows):,})",
-            text=[_sentence(found.places[row]) for row in rows],
+            text=[_sentence(word_map.places[row]) for row in rows],
             hovertemplate="%{text}<extra></extra>",
             mode="markers",
         )
     # In short lines, for narrow screens
     title, note = (
-        "<br>".join(textwrap.wrap(html.escape(each), 45)) for each in _titles(found, text, model)
+        "<br>".join(textwrap.wrap(html.escape(each), 45)) for each in word_map.titles(text, model)
     )
-    largest = 1.1 * max(abs(points).max() for points in found.layers.values())
+    largest = 1.1 * max(abs(points).max() for points in word_map.layers.values())
     axis = {"range": [-largest, largest], "showticklabels": False}
     drawn.update_layout(
         title={"text": title, "subtitle": {"text": note}, "yanchor": "top", "y": 0.96},
@@ -206,6 +196,10 @@ def draw_map(found: WordMap, text: str, model: str) -> Any:
         yaxis=axis,
         sliders=[{"steps": steps, "active": len(steps) - 1}],
     )
+    page = drawn.to_html(include_plotlyjs=True)
+    page = page.replace("<head>", '<head><meta name="viewport" content="width=device-width">', 1)
+    with whole_file(output) as staged:
+        Path(staged).write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
     return drawn
 
 

@@ -6,13 +6,7 @@ import pytest
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
-from allennlp_elmo_plugin.analysis.word_map import (
-    _describe,
-    draw_map,
-    make_map,
-    write_figure,
-    write_map,
-)
+from allennlp_elmo_plugin.analysis.word_map import _describe, make_map, write_figure, write_map
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.embedding.nearest import Occurrence, comparable, embed_places
 from tests.support.testing import write_random_elmo
@@ -86,7 +80,7 @@ def test_the_page_has_a_slider_for_layers_and_a_sentence_for_each_point(embedder
     pytest.importorskip("plotly")
     found = make_map(embedder, "bank", TEXT, max_occurrences=9, n_groups=2)
     assert found.places == make_map(embedder, "bank", TEXT, max_occurrences=9).places
-    figure = draw_map(found, "a <text>", "a model")
+    figure = write_map(found, str(tmp_path / "map.html"), "a <text>", "a model")
     (slider,) = figure.layout.sliders
     assert len(figure.data) == 2
     assert [step.label for step in slider.steps] == list(found.layers) and slider.active == 2
@@ -106,7 +100,6 @@ def test_the_page_has_a_slider_for_layers_and_a_sentence_for_each_point(embedder
     title = "“bank” in its contexts: 9 of 10 occurrences,<br>drawn at random in a &lt;text&gt;"
     note = "Similar vectors in a model are near each<br>other (PCA)"
     assert (figure.layout.title.text, figure.layout.title.subtitle.text) == (title, note)
-    write_map(found, str(tmp_path / "map.html"), "a <text>", "a model")
     page = (tmp_path / "map.html").read_text(encoding="utf-8")
     assert len(page) > 1_000_000 and "<script>alert" not in page and 'src="http' not in page
 

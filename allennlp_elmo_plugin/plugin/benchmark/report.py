@@ -153,8 +153,7 @@ def draw(output: Path) -> None:
         for key in ("mean", "std")
     )
     names = [f"{row['task']}\n{row['score_name']}" for row in rows]
-    with figure(output / "scores.png", 1.5 + 1.5 * len(rows), 4) as scores:
-        axes = scores.subplots()
+    with figure(output / "scores.png", 1.5 + 1.5 * len(rows), 4) as axes:
         draw_bars(axes, names, means, deviations)
         axes.set_ylabel("test, %")
     weights = {}
@@ -169,8 +168,7 @@ def draw_layer_weights(weights: dict[str, list[float]], path: Path) -> None:
     """Draw the layers' weights in each scalar mix, by its name."""
     layers = list(zip(*weights.values()))
     names = ["token layer", *(f"LSTM {layer}" for layer in range(1, len(layers)))]
-    with figure(path, 1.8 + 0.35 * len(layers) * len(weights), 3.5) as drawn:
-        axes = drawn.subplots()
+    with figure(path, 1.8 + 0.35 * len(layers) * len(weights), 3.5) as axes:
         draw_bars(axes, list(weights), dict(zip(names, layers)))
         axes.tick_params("x", rotation=40)
 
