@@ -15,7 +15,6 @@ import torch
 from allennlp.commands import main
 
 from allennlp_elmo_plugin import ElmoEmbedder
-from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
 from speed.report import Row, take_turns
 from speed.workload import Corpus, Sentence
 
@@ -55,11 +54,11 @@ def measure(
     sentences = Corpus(seed=1).sentences(n_lines)
     n_words = sum(map(len, sentences))
     batches: list[list[Sentence]] = []
-    run_sentences = ElmoBiLm.run_sentences
+    view_batch = ElmoEmbedder.view_batch
 
-    def record(bilm: ElmoBiLm, batch: list[Sentence], *args: Any) -> Any:
+    def record(embedder: ElmoEmbedder, batch: list[Sentence], *args: Any) -> Any:
         batches.append(batch)
-        return run_sentences(bilm, batch, *args)
+        return view_batch(embedder, batch, *args)
 
     with tempfile.TemporaryDirectory() as folder:
         text, layers = (os.path.join(folder, name) for name in ("text", "layers.hdf5"))
@@ -71,7 +70,7 @@ def measure(
         def embed(_: Any) -> None:
             batches.clear()
             with (
-                mock.patch.object(ElmoBiLm, "run_sentences", record),
+                mock.patch.object(ElmoEmbedder, "view_batch", record),
                 mock.patch.object(sys, "argv", command),
                 contextlib.redirect_stdout(io.StringIO()),  # its summary
             ):

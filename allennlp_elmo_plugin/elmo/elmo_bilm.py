@@ -134,13 +134,11 @@ class ElmoBiLm(CachingModule, BiLm):
         return self.run(*_pack(embedded["token_embedding"], embedded["mask"]), self.start())
 
     @model_call
-    def run_sentences(
-        self, sentences: Sequence[Sequence[str]], carried: CarriedState | None = None
-    ) -> BiLmOutput:
-        """Run the layers over words, by default from `start()`, and return them packed."""
+    def run_sentences(self, sentences: Sequence[Sequence[str]]) -> BiLmOutput:
+        """Run the layers over words, and return them packed."""
         begin, end = self.token_layer.boundary_words
         bounded = [[begin, *words, end] for words in sentences]
-        return self.run_words(bounded, carried=self.start() if carried is None else carried)
+        return self.run_words(bounded, carried=self.start())
 
     def run(
         self,

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy
 import torch
 
-from allennlp_elmo_plugin.bilm.carried_state import CarriedState
 from allennlp_elmo_plugin.bilm.characters import check_sentences
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
@@ -15,8 +14,6 @@ from allennlp_elmo_plugin.elmo.many_langs_encoder import ManyLangsEncoder
 from allennlp_elmo_plugin.progress import step_bar
 
 logger = logging.getLogger(__name__)
-
-_SEGMENT_STEPS = 2048
 
 OUTPUT_FORMATS = ("all", "top", "average")
 POOLINGS: dict[str, Callable[..., numpy.ndarray]] = {"mean": numpy.mean, "max": numpy.max}
@@ -36,27 +33,22 @@ class BatchEmbedder:
     memory, with the same numbers.
     """
 
+    _segment_steps = 2048
+
     def __init__(self, elmo_bilm: ElmoBiLm) -> None:
         self.elmo_bilm = elmo_bilm
-        self._segment_steps = _SEGMENT_STEPS
 
     def view_batch(self, batch: list[list[str]], output_format: str = "all") -> list[numpy.ndarray]:
         """Return what `ElmoEmbedder.embed_batch` does, as views of the layers of the batch."""
         if output_format not in OUTPUT_FORMATS:
             raise ValueError(f"the layers {output_format!r} are none of {OUTPUT_FORMATS}")
         batch = check_sentences(batch)
-        shape: tuple[int, ...] = (0, self.elmo_bilm.get_output_dim())
-        if output_format == "all":
-            shape = (self.elmo_bilm.num_layers, *shape)
-        arrays: list[numpy.ndarray] = [numpy.zeros(shape, dtype="float32") for _ in batch]
-        # Carried states depend on sentences without tokens too, in AllenNLP only beside others.
-        is_run = any(batch) or isinstance(self.elmo_bilm.token_layer, ManyLangsEncoder)
-        carried = self.elmo_bilm.initial_state == "carried"
-        rows = [i for i, sentence in enumerate(batch) if sentence or (carried and is_run)]
-        if rows:
-            for i, array in zip(rows, self._embed([batch[i] for i in rows], output_format)):
-                arrays[i] = array
-        return arrays
+        # As in AllenNLP, carried states stay if no sentence has a token; not in ELMoForManyLangs.
+        if any(batch) or (batch and isinstance(self.elmo_bilm.token_layer, ManyLangsEncoder)):
+            return self._embed(batch, output_format)
+        layers = [self.elmo_bilm.num_layers] if output_format == "all" else []
+        shape = (*layers, 0, self.elmo_bilm.get_output_dim())
+        return [numpy.zeros(shape, dtype="float32") for _ in batch]
 
     def embed_all(
         self, sentences: Sequence[list[str]], output_format: str = "all", batch_tokens: int = 4096
@@ -72,7 +64,7 @@ class BatchEmbedder:
         can_split = len(batch) > 1 and self.elmo_bilm.initial_state != "carried"
         try:
             with torch.no_grad():
-                return self._embed_at_once(batch, output_format)
+                return self._embed_in_segments(batch, output_format)
         except torch.OutOfMemoryError as error:
             if not (can_split or self._segment_steps > 1):
                 raise
@@ -88,68 +80,46 @@ class BatchEmbedder:
         return self._embed(batch, output_format)
 
     @model_call
-    def _embed_at_once(self, batch: list[list[str]], output_format: str) -> list[numpy.ndarray]:
-        def select(layers: list[torch.Tensor]) -> list[torch.Tensor]:
-            if output_format == "average":
-                return [torch.stack(layers).mean(0)]
-            return {"all": layers, "top": layers[-1:]}[output_format]
-
+    def _embed_in_segments(self, batch: list[list[str]], output_format: str) -> list[numpy.ndarray]:
+        """
+        Run segments of each direction, each from the state that it left in the segment before: the
+        numbers are those of one run.
+        """
+        bilm = self.elmo_bilm
+        begin, end = bilm.token_layer.boundary_words
+        sentences = [[begin, *words, end] for words in batch]
+        reverse = [words[::-1] for words in sentences]
+        lengths = [len(words) for words in sentences]
+        longest, width, dim = max(lengths), self._segment_steps, bilm.options.projection_dim
+        weights = next(bilm.parameters())
+        # All layers of a long sentence may be too much for a GPU.
+        device = weights.device if longest <= width else torch.device("cpu")
+        ends = torch.tensor(lengths, device=device).cumsum(0)
+        starts = ends - torch.tensor(lengths, device=device)
+        n_selected = bilm.num_layers if output_format == "all" else 1
+        shape = n_selected, sum(lengths), bilm.get_output_dim()
+        layers = torch.empty(shape, dtype=weights.dtype, device=device)
         # Carried states change at the end, and so not at all if the memory is too small.
-        start = self.elmo_bilm.start()
-        states = copy.copy(start)
-        if max(map(len, batch)) + 2 > self._segment_steps:
-            selected = embed_in_segments(self.elmo_bilm, batch, states, self._segment_steps, select)
-        else:
-            output = self.elmo_bilm.run_sentences(batch, states)
-            # For each layer the two directions, (n_tokens, projection size) each
-            layers = zip(*(select(layers) for layers in output.layers.values()))
-            unpacked = [output.packing.unpack(each, strip=1) for each in layers]
-            # (batch_size, layers, timesteps, 2 * projection size)
-            rows = torch.stack(unpacked, dim=1).cpu().numpy()
-            selected = [row[:, : len(sentence)] for row, sentence in zip(rows, batch)]
-        start.write(states.states)
-        return [row if output_format == "all" else row[0] for row in selected]
-
-
-def embed_in_segments(
-    bilm: ElmoBiLm,
-    batch: Sequence[Sequence[str]],
-    carried: CarriedState,
-    width: int,
-    select: Callable[[list[torch.Tensor]], list[torch.Tensor]],
-) -> list[numpy.ndarray]:
-    """
-    Return what `select` computes from the layers of tokenised sentences, for each float32 of shape
-    `(n_selected, len(sentence), output_dim)`, with the numbers of one run: each direction starts a
-    segment of `width` steps from the state that it left in the last one. `carried` is updated.
-    """
-    begin, end = bilm.token_layer.boundary_words
-    sentences = [[begin, *words, end] for words in batch]
-    reverse = [words[::-1] for words in sentences]
-    carried = carried.for_segments(len(sentences))
-    dim = bilm.options.projection_dim
-    arrays: list[numpy.ndarray] = []
-    for start in range(0, max(map(len, sentences)), width):
-        segments, segments_reverse = (
-            [words[start : start + width] for words in each] for each in (sentences, reverse)
-        )
-        output = bilm.run_words(segments, segments_reverse, carried)
-        for i, (direction, layers) in enumerate(output.layers.items()):
-            vectors = torch.stack(select(layers)).cpu().numpy()  # (n_selected, n_tokens, dim)
-            if not arrays:
-                arrays = [
-                    numpy.empty((len(vectors), len(words), bilm.get_output_dim()), "float32")
-                    for words in sentences
-                ]
-            packing = output.packings[direction]
-            rows, steps = packing.row.cpu().numpy(), packing.forward_step.cpu().numpy()
-            for row, array in enumerate(arrays):
-                here = rows == row
-                places = start + steps[here]
-                if direction == "backward":
-                    places = array.shape[1] - 1 - places
-                array[:, places, i * dim : (i + 1) * dim] = vectors[:, here]
-    return [array[:, 1:-1] for array in arrays]
+        start = bilm.start()
+        carried = copy.copy(start).for_segments(len(batch))
+        for first in range(0, longest, width):
+            segments, segments_reverse = (
+                [words[first : first + width] for words in each] for each in (sentences, reverse)
+            )
+            # In one segment, both directions read the same words.
+            in_reverse = segments_reverse if width < longest else None
+            output = bilm.run_words(segments, in_reverse, carried)
+            for i, (direction, outputs) in enumerate(output.layers.items()):
+                packing = output.packings[direction]
+                row, step = packing.row.to(device), first + packing.forward_step.to(device)
+                place = starts[row] + step if direction == "forward" else ends[row] - 1 - step
+                if output_format == "average":
+                    outputs = [torch.stack(outputs).mean(0)]
+                selected = torch.stack(outputs[-n_selected:])  # (n_selected, n_tokens, dim)
+                layers[:, place, i * dim : (i + 1) * dim] = selected.to(device)
+        start.write(carried.states)
+        arrays = [array[:, 1:-1].numpy() for array in layers.cpu().split(lengths, 1)]
+        return arrays if output_format == "all" else [array[0] for array in arrays]
 
 
 def batches_by_length(

@@ -12,7 +12,6 @@ import pytest
 import torch
 from allennlp.nn.util import remove_sentence_boundaries
 
-from allennlp_elmo_plugin.embedding import batches
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from tests.support.originals import elmo as original
 from tests.support.testing import write_random_elmo
@@ -67,7 +66,7 @@ def assert_all_close(actual, expected):
 @pytest.mark.parametrize("segment_steps", [2048, 12, 3, 1])
 def test_batches_equal_allennlps_language_model(files, monkeypatch, segment_steps):
     """With states carried on, at once and in segments."""
-    monkeypatch.setattr(batches, "_SEGMENT_STEPS", segment_steps)
+    monkeypatch.setattr(ElmoEmbedder, "_segment_steps", segment_steps)
     embedder = ElmoEmbedder(*files, initial_state="carried")
     model = original._ElmoBiLm(*files)
     for batch in (SENTENCES, SENTENCES[:2], SENTENCES[1:]):
@@ -80,7 +79,7 @@ def test_batches_equal_allennlps_language_model(files, monkeypatch, segment_step
 def test_segments_give_the_numbers_of_one_run(files, monkeypatch, initial_state):
     expected = ElmoEmbedder(*files, initial_state=initial_state).embed_batch(SENTENCES)
     for segment_steps in (1, 2, 5):
-        monkeypatch.setattr(batches, "_SEGMENT_STEPS", segment_steps)
+        monkeypatch.setattr(ElmoEmbedder, "_segment_steps", segment_steps)
         embedder = ElmoEmbedder(*files, initial_state=initial_state)
         assert_all_close(embedder.embed_batch(SENTENCES), expected)
 
