@@ -10,14 +10,13 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from allennlp_elmo_plugin.version import __version__
-
 if TYPE_CHECKING:
     from allennlp_elmo_plugin.bilm.model import BiLm
     from allennlp_elmo_plugin.bilm.options import BiLmOptions
     from allennlp_elmo_plugin.elmo.elmo import Elmo, batch_to_ids
     from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 
+__version__ = "0.1.0"
 __all__ = ["BiLm", "BiLmOptions", "Elmo", "ElmoEmbedder", "batch_to_ids"]
 
 _PLUGIN = f"{__name__}.plugin"

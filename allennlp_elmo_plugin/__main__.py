@@ -1,14 +1,28 @@
 """
-The program `allennlp-elmo-plugin`, also `python -m allennlp_elmo_plugin`. It runs our commands,
-which need no AllenNLP, and all others through AllenNLP's program, with this plugin.
+The program `allennlp-elmo-plugin`, also `python -m allennlp_elmo_plugin`. Without a command it says
+which ELMo the program `allennlp` uses in this folder. It runs our commands, which need no AllenNLP,
+and all others through AllenNLP's program, with this plugin.
 """
 
+import argparse
+import importlib.metadata
+import os
+import platform
+import shutil
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
-from allennlp_elmo_plugin import activation, errors
-from allennlp_elmo_plugin.version import INSTALL_ALLENNLP
+from allennlp_elmo_plugin import __version__, errors
+
+PLUGIN = "allennlp_elmo_plugin"
+LOCAL_FILE = Path(".allennlp_plugins")
+"""The file in which AllenNLP looks for the names of plugins in this folder."""
+ALLENNLP_VERSION = "2.10.1"
+# Without --no-deps, pip looks for versions that don't exist for Python 3.11 and later.
+INSTALL_ALLENNLP = (
+    "pip install 'allennlp_elmo_plugin[allennlp]' && pip install --no-deps "
+    f"allennlp=={ALLENNLP_VERSION} allennlp-models=={ALLENNLP_VERSION}"
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -16,9 +30,9 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     program = Path(sys.argv[0]).name
     if program == "__main__.py":
-        program = f"python -m {__package__}"
+        program = f"python -m {PLUGIN}"
     if not arguments or arguments[0].startswith("-"):
-        return activation.main(program, arguments)
+        return _activate(program, arguments)
     from allennlp_elmo_plugin.commands import COMMANDS
     from allennlp_elmo_plugin.commands.command import Parser
 
@@ -30,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
             command.add_subparser(commands)
         args = parser.parse_args(arguments)
         args.func(args)
-    elif find_spec("allennlp") is None:
+    elif _installed_version("allennlp") is None:
         errors.end_with(
             f"error: {arguments[0]} is a command of AllenNLP, which is not installed: "
             f"{INSTALL_ALLENNLP}. Commands that don't need it: {', '.join(names)}",
@@ -41,6 +55,89 @@ def main(arguments: list[str] | None = None) -> int:
 
         run_allennlp(program, arguments)
     return 0
+
+
+def _activate(program: str, arguments: list[str]) -> int:
+    """Activate the plugin if asked to. Return 0 if our ELMo is used here, 1 if not, 2 by error."""
+    files = {"--activate-here": LOCAL_FILE, "--activate": global_file()}
+    parser = argparse.ArgumentParser(
+        prog=program,
+        usage="%(prog)s [-h] [--version] [--activate-here | --activate] [COMMAND ...]",
+        description="Say which ELMo the program `allennlp` uses in this folder: that of "
+        f"{PLUGIN}, or AllenNLP's own. The exit status is 1 if it is not that of {PLUGIN}.",
+        epilog="Or run a command: elmo, elmo-vocab, elmo-export, elmo-import, elmo-nearest, "
+        "elmo-plot, elmo-probe and elmo-configs need no AllenNLP; all others are those of "
+        "AllenNLP, such as train, evaluate and elmo-benchmark. COMMAND --help describes one.",
+    )
+    of_allennlp = _installed_version("allennlp")
+    version = f"%(prog)s {__version__}" + (f" (AllenNLP {of_allennlp})" if of_allennlp else "")
+    parser.add_argument("--version", action="version", version=version)
+    where = parser.add_mutually_exclusive_group()
+    for option, file in files.items():
+        help = f"add {PLUGIN} to the plugins in {file}"
+        where.add_argument(option, dest="file", action="store_const", const=file, help=help)
+    try:
+        file = parser.parse_args(arguments).file
+        if file is not None and PLUGIN not in _plugins_in(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with open(file, "ab+") as stored:
+                stored.seek(0)
+                newline = b"" if stored.read()[-1:] in (b"", b"\n") else b"\n"
+                stored.write(newline + PLUGIN.encode() + b"\n")
+        return _report({file: _plugins_in(file) for file in files.values()})
+    except OSError as error:
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+    return 2
+
+
+def global_file() -> Path:
+    """Return the file that names plugins for all folders."""
+    return Path.home() / ".allennlp" / "plugins"
+
+
+def _plugins_in(file: Path) -> list[str]:
+    """Return the plugins that a file names, if it exists, as AllenNLP reads it."""
+    lines = file.read_text("utf-8").splitlines() if file.is_file() else []
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _report(plugins: dict[Path, list[str]]) -> int:
+    """Print which ELMo is active, the files that name plugins, versions and the device."""
+    import torch
+
+    advice, rows = "", {}
+    if _installed_version("allennlp") is None:
+        elmo, advice = "none, because AllenNLP is not installed", INSTALL_ALLENNLP
+    elif any(name.split(".")[0] == PLUGIN for names in plugins.values() for name in names):
+        elmo = f"{PLUGIN} {__version__}"
+    else:
+        elmo = f"AllenNLP's own, because no file names {PLUGIN}"
+        advice = (
+            "allennlp-elmo-plugin --activate         (or --activate-here, for this folder only)"
+        )
+    rows["active ELMo"] = elmo
+    if advice:
+        rows["to change that"] = advice
+    for (file, names), where in zip(plugins.items(), ("plugins here", "everywhere")):
+        rows[where] = f"{file}: {' '.join(names) or 'names no plugin'}"
+    rows["program"] = shutil.which("allennlp") or "`allennlp` is not in the PATH"
+    rows["Python"] = f"{platform.python_version()} ({sys.executable})"
+    for name in ("allennlp", "allennlp-models", "torch", "torchvision"):
+        rows[name] = version = _installed_version(name) or "not installed"
+        if name.startswith("allennlp") and version != ALLENNLP_VERSION:
+            rows[name] += f" (needed: {ALLENNLP_VERSION})"
+    n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    gpus = ", ".join(map(torch.cuda.get_device_name, range(n_gpus)))
+    rows["device"] = gpus or f"CPU with {os.cpu_count()} cores; torch finds no GPU"
+    print("\n".join(f"{name:<16}{value}" for name, value in rows.items()))
+    return 1 if advice else 0
+
+
+def _installed_version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from shutil import copytree
 import pytest
 from packaging.requirements import Requirement
 
-from allennlp_elmo_plugin.version import INSTALL_ALLENNLP
+from allennlp_elmo_plugin.__main__ import INSTALL_ALLENNLP
 from tests.support.bilm_tf import REFERENCE
 
 pytestmark = pytest.mark.nightly  # It starts Python ten times.

@@ -11,7 +11,8 @@ from email.parser import Parser
 
 import pytest
 
-from allennlp_elmo_plugin.version import ALLENNLP_VERSION, __version__
+from allennlp_elmo_plugin import __version__
+from allennlp_elmo_plugin.__main__ import ALLENNLP_VERSION
 from tests.support.testing import read_files
 
 pytestmark = pytest.mark.nightly

@@ -4,8 +4,12 @@ import argparse
 from pathlib import Path
 
 from allennlp_elmo_plugin.commands.command import Command
-from allennlp_elmo_plugin.configs import CONFIGS
 from allennlp_elmo_plugin.files.whole import whole_file
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_INSTALLED = _PACKAGE / "training_config"
+# In a clone of the repository, the configs are beside the package, not in it.
+CONFIGS = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent / _INSTALLED.name
 
 
 class ElmoConfigs(Command):

@@ -7,10 +7,10 @@ from allennlp import commands
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.util import install_sigterm_handler
 
+from allennlp_elmo_plugin import __version__
 from allennlp_elmo_plugin.commands import COMMANDS
 from allennlp_elmo_plugin.commands.command import Command, Parser
 from allennlp_elmo_plugin.plugin.benchmark.command import ElmoBenchmark
-from allennlp_elmo_plugin.version import __version__
 
 
 def _register(command: Command) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from allennlp.common import Params
 
-from allennlp_elmo_plugin.configs import CONFIGS
+from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
 from tests.support.testing import read_files
 
 

@@ -12,7 +12,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.common.tqdm import Tqdm
 
 from allennlp_elmo_plugin.commands.command import ELMO_HELP, Command, positive
-from allennlp_elmo_plugin.configs import CONFIGS
+from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.locks import open_locked
 from allennlp_elmo_plugin.files.whole import whole_file

@@ -13,12 +13,12 @@ from allennlp.commands.train import TrainModel
 from allennlp.common import Params
 from allennlp.common.util import prepare_environment
 
+from allennlp_elmo_plugin import __version__
 from allennlp_elmo_plugin.elmo.scalar_mix import ScalarMix
 from allennlp_elmo_plugin.plugin.benchmark.cached_bilm import Vectors, keep_vectors
 from allennlp_elmo_plugin.plugin.benchmark.task import TASKS
 from allennlp_elmo_plugin.plugin.evaluation.official_evaluator import PREFIX, OfficialEvaluator
 from allennlp_elmo_plugin.plugin.evaluation.scorers import BracketingScorer
-from allennlp_elmo_plugin.version import __version__
 
 
 def run(kind: str, params: Params, folder: Path, vectors: Vectors) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from allennlp.common import Tqdm
 from allennlp.common import util as common_util
 from allennlp.training.learning_rate_schedulers import ReduceOnPlateauLearningRateScheduler
 
-from allennlp_elmo_plugin.plugin.patches.replaced_names import replace, replace_attribute
+from allennlp_elmo_plugin.plugin.registration import replace, replace_attribute
 
 
 def apply() -> None:

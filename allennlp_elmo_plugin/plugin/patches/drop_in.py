@@ -21,7 +21,7 @@ from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.elmo.elmo_character_encoder import ElmoCharacterEncoder
 from allennlp_elmo_plugin.plugin import components
 from allennlp_elmo_plugin.plugin.patches import archival as our_archival
-from allennlp_elmo_plugin.plugin.patches.replaced_names import replace
+from allennlp_elmo_plugin.plugin.registration import replace
 from allennlp_elmo_plugin.plugin.training import run_folder, train_command
 
 

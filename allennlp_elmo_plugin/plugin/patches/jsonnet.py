@@ -11,8 +11,8 @@ from typing import Any
 from allennlp.common import params
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.configs import CONFIGS
-from allennlp_elmo_plugin.plugin.patches.replaced_names import replace_attribute
+from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
+from allennlp_elmo_plugin.plugin.registration import replace_attribute
 from allennlp_elmo_plugin.pretrained.find_model import elmo_model
 
 # The error of `std.extVar` about a variable that is missing.

@@ -12,7 +12,7 @@ from allennlp.commands import train
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.configs import CONFIGS
+from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
 from allennlp_elmo_plugin.errors import describe, run_or_end
 from allennlp_elmo_plugin.plugin.training.evaluation import metrics_table
 from allennlp_elmo_plugin.plugin.training.run_folder import is_language_model, is_trained

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.configs import CONFIGS
+from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
 from allennlp_elmo_plugin.plugin.benchmark.configuration import Configuration
 from allennlp_elmo_plugin.plugin.benchmark.task import find_tasks
 from tests.support.task_data import FIXTURES

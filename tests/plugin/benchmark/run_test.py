@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from allennlp_elmo_plugin.configs import CONFIGS
+from allennlp_elmo_plugin import __version__
+from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
 from allennlp_elmo_plugin.plugin.benchmark.cached_bilm import Vectors
 from allennlp_elmo_plugin.plugin.benchmark.configuration import Configuration
 from allennlp_elmo_plugin.plugin.benchmark.run import run
 from allennlp_elmo_plugin.plugin.benchmark.task import TASKS, find_tasks, kind_of
-from allennlp_elmo_plugin.version import __version__
 from tests.support.task_data import TASK_DATA
 
 ONE_EPOCH = {"trainer.num_epochs": 1}

@@ -30,7 +30,7 @@ from allennlp_elmo_plugin.elmo.elmo_character_encoder import ElmoCharacterEncode
 from allennlp_elmo_plugin.plugin import components
 from allennlp_elmo_plugin.plugin.components import ElmoTokenEmbedder
 from allennlp_elmo_plugin.plugin.components.elmo_indexer import ELMoTokenCharactersIndexer
-from allennlp_elmo_plugin.plugin.patches.replaced_names import REPLACED
+from allennlp_elmo_plugin.plugin.registration import REPLACED
 from allennlp_elmo_plugin.plugin.training import run_folder
 from tests.support import originals
 from tests.support.task_data import FIXTURES
