@@ -30,9 +30,9 @@ class LabelledSentence(NamedTuple):
 
 def read_sentences(files: Sequence[Path], columns: Sequence[int]) -> list[LabelledSentence]:
     """
-    Read sentences from files with a word a line and a blank line after each sentence. Columns are
-    separated by tabs if the line has any, otherwise by white space. `columns` are those of the
-    word, its key and its label, from 1. Comments are skipped, unless the first column has words.
+    Read the sentences that have labels from files with a word a line and a blank line after each
+    sentence. Tabs separate columns, or white space if the line has no tabs. `columns` are those of
+    the word, its key and its label, from 1. Comments are skipped unless column 1 has the words.
     """
     sentences: list[LabelledSentence] = []
     for file in files:
@@ -57,15 +57,16 @@ def read_sentences(files: Sequence[Path], columns: Sequence[int]) -> list[Labell
                 if label not in ("-", "_"):
                     examples.append(Example(len(words), key, label))
                 words.append(word)
-    if not any(sentence.examples for sentence in sentences):
+    sentences = [sentence for sentence in sentences if sentence.examples]
+    if not sentences:
         raise ValueError(f"{files[0]}: no word has a label in column {columns[-1]}; see --columns")
-    return [sentence for sentence in sentences if sentence.words]
+    return sentences
 
 
 def choose(sentences: list[LabelledSentence], n_examples: int, seed: int) -> list[LabelledSentence]:
-    """Return the sentences with examples, or a random sample of them with `n_examples`."""
-    sentences = [sentence for sentence in sentences if sentence.examples]
+    """Return the sentences, or if they have more than `n_examples`, a random sample with these."""
     if sum(len(sentence.examples) for sentence in sentences) > n_examples:
+        sentences = [*sentences]
         random.Random(seed).shuffle(sentences)
     chosen = []
     for words, examples in sentences:

@@ -1,9 +1,9 @@
 """The subcommand `elmo` writes the layers of a language model for each sentence to HDF5."""
 
 import argparse
-import datetime
 import os
 import time
+from datetime import timedelta
 from typing import Any
 
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import PRECISIONS
@@ -18,8 +18,9 @@ from allennlp_elmo_plugin.embedding.ray_workers import embed_parts
 from allennlp_elmo_plugin.progress import counted
 from allennlp_elmo_plugin.text.lines import open_lines
 
-_MODEL_SETTINGS = ("options_file", "weight_file", "initial_state", "precision")
-_CORPUS_SETTINGS = (
+# The options that are arguments of `ElmoEmbedder` and of `CorpusEmbedder`
+_OF_MODEL = ("options_file", "weight_file", "initial_state", "precision")
+_OF_CORPUS = (
     *("output_format", "batch_size", "batch_tokens", "forget_sentences", "use_sentence_keys"),
     *("include_sentence_indices", "dtype", "compression", "num_shards", "pooling"),
 )
@@ -29,13 +30,13 @@ class Elmo(Command):
     """
     Write the layers of a pretrained language model for sentences to HDF5.
 
-    The HDF5 file has one dataset a sentence, whose key is the line's number from 0 ("0", "1", ...),
-    and unless told to forget the sentences a dataset "sentence_to_index": a JSON object that maps
-    each sentence to its key. It appears when it is complete.
+    The file has a dataset for each sentence, whose key is the number of its line from 0 ("0", "1",
+    ...), and "sentence_to_index", a JSON object that maps each sentence to its key. The file
+    appears when it is complete.
 
-    The text is embedded in parts of 32,768 words, which are in the folder output_file.parts until
-    they are joined. After a kill or a full disk, --resume continues. With --num-shards N, N
-    processes with the same output_file share the parts, and the one that finishes last joins them.
+    The text is embedded in parts of 32,768 words, which are kept in the folder output_file.parts:
+    after a kill or a full disk, --resume continues. With --num-shards N, N processes with the same
+    output_file share the parts, and the one that finishes last joins them.
 
     --ray-workers embeds the parts with Ray (pip install 'allennlp_elmo_plugin[ray]'), on all cores
     or GPUs of a machine or of a cluster with a shared file system.
@@ -50,12 +51,12 @@ class Elmo(Command):
         layers = parser.add_mutually_exclusive_group(required=True)
         layer: dict[str, Any] = {"dest": "output_format", "action": "store_const"}
         shape = "shape (tokens, dimensions)"
-        all_help = "all layers, that without context first: shape (layers, tokens, dimensions)"
+        all_help = "all layers, the one without context first: shape (layers, tokens, dimensions)"
         layers.add_argument("--all", const="all", help=all_help, **layer)
         layers.add_argument("--top", const="top", help=f"the last LSTM layer: {shape}", **layer)
         average_help = f"the mean of all layers: {shape}"
         layers.add_argument("--average", const="average", help=average_help, **layer)
-        pool_help = "write a vector a sentence, of its words' vectors: rows of the dataset vectors"
+        pool_help = "write one vector for each sentence, as the rows of the dataset vectors"
         add("--pool", dest="pooling", choices=list(POOLINGS), help=pool_help)
         add("--vocab-path", metavar="FILE", help="words to encode in advance, with the same result")
         add_model_arguments(parser)
@@ -67,9 +68,9 @@ class Elmo(Command):
             "--initial-state",
             choices=INITIAL_STATES,
             default=DEFAULT_INITIAL_STATE,
-            help="state at the start of a sentence: that after the sentences before (carried: "
-            "AllenNLP 0.9's way, batches of --batch-size lines in their order), that in which the "
-            "model settles when it reads only sentence boundaries (settled), or zero",
+            help="state at the start of a sentence: the one after the sentences before (carried: "
+            "as in AllenNLP 0.9, batches of --batch-size lines in their order), the one in which "
+            "the model settles when it reads only sentence boundaries (settled), or zero",
         )
         add("--forget-sentences", action="store_true", help="leave out sentence_to_index")
         add("--use-sentence-keys", action="store_true", help="use sentences as keys, if all differ")
@@ -95,20 +96,19 @@ class Elmo(Command):
             if args.cuda_device != -1:
                 raise ValueError("Ray chooses GPUs: give --gpus-per-worker, not --cuda-device")
             args.num_shards = max(args.num_shards, args.ray_workers, 2)
-        shares = args.num_shards > 1  # and continues with the others' parts
-        check_output(args.output_file, args.force or args.resume or shares, args.resume or shares)
+        resume = args.resume or args.num_shards > 1  # A shard continues with the others' parts.
+        check_output(args.output_file, args.force or resume, resume)
         inputs = args.input_file, args.vocab_path, args.options_file, args.weight_file
         if os.path.abspath(args.output_file) in map(os.path.abspath, filter(None, inputs)):
             raise ValueError(f"{args.output_file} is an input, too; choose another output")
-        words = None
+        model = {name: getattr(args, name) for name in _OF_MODEL}
         if args.vocab_path is not None:
             with open_lines(args.vocab_path) as lines:
-                words = [word for line in lines for word in line.words]
-        model = {name: getattr(args, name) for name in _MODEL_SETTINGS}
-        options = {name: getattr(args, name) for name in _CORPUS_SETTINGS}
+                model["vocab_to_cache"] = [word for line in lines for word in line.words]
+        options = {name: getattr(args, name) for name in _OF_CORPUS}
         start = time.monotonic()
         with open_lines(args.input_file) as lines:
-            embedder = ElmoEmbedder(**model, vocab_to_cache=words, cuda_device=args.cuda_device)
+            embedder = ElmoEmbedder(**model, cuda_device=args.cuda_device)
             corpus_embedder = CorpusEmbedder(embedder, **options, shard_index=args.shard_index)
             if args.ray_workers is not None:
                 if args.force and not args.resume:
@@ -118,7 +118,7 @@ class Elmo(Command):
                     embed_parts(
                         args.input_file,
                         args.output_file,
-                        model={**model, "vocab_to_cache": words},
+                        model=model,
                         options=options,
                         workers=args.ray_workers,
                         gpus=args.gpus_per_worker,
@@ -132,8 +132,7 @@ class Elmo(Command):
             missing = counted(summary["missing_parts"], "part")
             print(f"{text}. This shard is complete; other shards lack {missing}")
             return
-        print(
-            f"{text} in {datetime.timedelta(seconds=round(seconds))} "
-            f"({summary['tokens'] / seconds:,.0f} words/s), "
-            f"{os.path.getsize(args.output_file) / 1e6:,.1f} MB. Written to {args.output_file}"
-        )
+        time_taken, speed = timedelta(seconds=round(seconds)), summary["tokens"] / seconds
+        text += f" in {time_taken} ({speed:,.0f} words/s)"
+        megabytes = os.path.getsize(args.output_file) / 1e6
+        print(f"{text}, {megabytes:,.1f} MB. Written to {args.output_file}")

@@ -13,11 +13,7 @@ from allennlp_elmo_plugin.pretrained import file_names as files
 from allennlp_elmo_plugin.pretrained.find_model import find_model
 from allennlp_elmo_plugin.pretrained.language_model import read_model
 from allennlp_elmo_plugin.pretrained.model_card import Training, model_card
-from allennlp_elmo_plugin.pretrained.weight_file import (
-    WEIGHT_DTYPES,
-    write_softmax,
-    write_weights,
-)
+from allennlp_elmo_plugin.pretrained.weight_file import WEIGHT_DTYPES, write_softmax, write_weights
 from allennlp_elmo_plugin.text.vocabulary_file import write_vocabulary_file
 from allennlp_elmo_plugin.text.vocabulary_folder import VOCABULARY_FOLDER, write_vocabulary_folder
 
@@ -34,13 +30,13 @@ class ElmoExport(Command):
       allennlp elmo-export model.tar.gz my_elmo
 
     writes my_elmo/options.json and weights.hdf5, which AllenNLP's own ELMo and bilm-tf read, too;
-    softmax.hdf5, for further training; vocab.txt and vocabulary, as `elmo-vocab` writes them; and a
-    model card, README.md, that of a published model if it has one.
+    softmax.hdf5, for further training; vocab.txt and vocabulary, as `elmo-vocab` writes them; and
+    README.md, a model card. That of a published model is copied.
 
       allennlp elmo-export model.tar.gz my_elmo.zip --zip
 
-    writes one file, as the NLPL vector repository has them and simple_elmo reads them, without the
-    softmax: options.json, model.hdf5, vocab.txt and README.md.
+    writes one file in the layout of the NLPL vector repository, which simple_elmo reads:
+    options.json, model.hdf5, vocab.txt and README.md, without the softmax.
     """
 
     name = "elmo-export"

@@ -16,9 +16,9 @@ class ElmoNearest(command.Command):
       allennlp elmo-nearest bank text.txt --query "She rowed to the other bank ."
       allennlp elmo-nearest bank text.txt --layers layers.hdf5
 
-    For the word in a query, show the occurrences in a text whose vectors are most like that one,
-    each with its similarity (from -1 to 1) and its context. Without --query, the occurrences in the
-    text are divided into two groups, and the one in the middle of each group is a query.
+    For the word in a query, show the occurrences in a text whose vectors are most similar to that
+    of the query, each with its similarity (from -1 to 1) and its context. Without --query, the
+    occurrences are divided into two groups, and the one in the middle of each group is a query.
     """
 
     name = "elmo-nearest"
@@ -37,9 +37,9 @@ class ElmoNearest(command.Command):
             raise ValueError("--layers has the vectors of the text alone: omit query and model")
         queries = args.queries and [split_words(query.encode()) for query in args.queries]
         sentences = (line.words for _, line in command.read_lines(args.files))
-        given = args.word, sentences, queries, args.number, args.max_occurrences
+        asked = args.word, sentences, queries, args.number, args.max_occurrences
         if args.layers:
-            found = nearest(partial(read_vectors, args.layers), *given)
+            tables = nearest(partial(read_vectors, args.layers), *asked)
         else:
-            found = command.embedder(args).nearest(*given)
-        print("\n\n".join(map(str, found)))
+            tables = command.embedder(args).nearest(*asked)
+        print("\n\n".join(map(str, tables)))

@@ -58,12 +58,12 @@ class Map(command.Command):
         package = "plotly" if args.output.lower().endswith(_PAGE) else "matplotlib"
         _check_output(args.output, (*_PAGE, *ENDINGS), package)
         labels: list[str] = []
-        given = args.word, _sentences(args, labels), args.method, args.max_occurrences
-        found = word_map.make_map(command.embedder(args), *given, labels, args.groups)
+        asked = args.word, _sentences(args, labels), args.method, args.max_occurrences
+        result = word_map.make_map(command.embedder(args), *asked, labels, args.groups)
         write = word_map.write_map if package == "plotly" else word_map.write_figure
-        write(found, args.output, ", ".join(args.files), args.options_file or "tiny")
-        n_groups = counted(len(found.names), "group")
-        print(f"{args.word}: {found.how_many}; {n_groups}. Written to {args.output}")
+        write(result, args.output, ", ".join(args.files), args.options_file or "tiny")
+        n_groups = counted(len(result.names), "group")
+        print(f"{args.word}: {result.how_many}; {n_groups}. Written to {args.output}")
 
 
 def _sentences(args: argparse.Namespace, labels: list[str]) -> Iterator[list[str]]:
@@ -104,9 +104,9 @@ class Surprise(command.Command):
         how_many = counted(len(sentences), "sentence")
         title = f"{args.model} on {how_many} of {files}"
         device = "cpu" if args.cuda_device < 0 else f"cuda:{args.cuda_device}"
-        found = write_surprise(model, sentences, args.output, title, device)
-        perplexities = ", ".join(f"{name} {value:,.2f}" for name, value in found.items())
-        print(f"{how_many}, perplexity: {perplexities}. Written to {args.output}")
+        perplexities = write_surprise(model, sentences, args.output, title, device)
+        listed = ", ".join(f"{name} {value:,.2f}" for name, value in perplexities.items())
+        print(f"{how_many}, perplexity: {listed}. Written to {args.output}")
 
 
 class ElmoPlot(command.Command):

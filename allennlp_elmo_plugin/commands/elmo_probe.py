@@ -12,9 +12,6 @@ from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.whole import output_folder
 from allennlp_elmo_plugin.text.corpus import find_files
 
-_OUTPUTS = ("results.json", "results.md", "layers.png")
-_SETTINGS = ("elmo", "task", "train", "test", "columns", "max_examples", "seed")
-
 
 class ElmoProbe(Command):
     """
@@ -59,15 +56,15 @@ class ElmoProbe(Command):
         args.columns = args.columns or task.columns
         if len(args.columns) != len(task.columns) or min(args.columns) < 1:
             raise ValueError(f"--columns: give {len(task.columns)} numbers, from 1")
-        with output_folder(args.output, _OUTPUTS, args.force) as folder:
+        outputs = ("results.json", "results.md", "layers.png")
+        settings = ("elmo", "task", "train", "test", "columns", "max_examples", "seed")
+        with output_folder(args.output, outputs, args.force) as folder:
             # Of two columns, the word is the key.
             columns = (args.columns[0], *args.columns[-2:])
-            train = read_sentences(find_files(args.train), columns)
-            found = read_sentences(find_files(args.test), columns)
-            test = [sentence for sentence in found if sentence.examples]
-            chosen = choose(train, args.max_examples, args.seed)
-            results = {name: getattr(args, name) for name in _SETTINGS}
-            results.update(run(task, ElmoEmbedder(args.elmo), chosen, test))
+            train, test = (read_sentences(find_files(p), columns) for p in (args.train, args.test))
+            train = choose(train, args.max_examples, args.seed)
+            results = {name: getattr(args, name) for name in settings}
+            results.update(run(task, ElmoEmbedder(args.elmo), train, test))
             table = markdown(results)
             (folder / "results.json").write_text(to_json(results), encoding="utf-8")
             (folder / "results.md").write_text(table, encoding="utf-8")

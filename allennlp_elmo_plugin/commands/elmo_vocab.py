@@ -65,7 +65,7 @@ def make_vocabulary(
     """
     with output_folder(output, _OUTPUTS, force) as folder:
         counts, n_sentences = count_words(find_files(paths), encoding_errors)
-        n_words, n_tokens = len(counts), sum(counts.values())
+        n_words, n_tokens = len(counts), counts.total()
         vocabulary = select_words(counts, n_sentences, min_count, max_size)
         words = [word for word, _ in vocabulary]
         if len(words) <= len(SPECIAL_WORDS):
@@ -83,42 +83,38 @@ def make_vocabulary(
     return vocabulary
 
 
-def count_words(files: list[Path], encoding_errors: str) -> tuple[dict[str, int], int]:
+def count_words(files: list[Path], encoding_errors: str) -> tuple[Counter[bytes], int]:
     """
-    Return the count of each word as the dataset reader sees them, and the number of sentences.
-    Memory grows only with the number of distinct words. Warn if they seem not to be tokenised.
+    Return the count of each word, in UTF-8, as the dataset reader sees them, and the number of
+    sentences. Memory grows only with the number of distinct words. Warn as `check_words` does.
     """
-    of_bytes: Counter = Counter()
+    counts: Counter[bytes] = Counter()
     n_sentences = 0
     total = sum(file.stat().st_size for file in files)
     with progress_bar(total=total, unit="B", unit_scale=True, desc="counting words") as bar:
         for text in read_text(files, encoding_errors, update=bar.update):
-            of_bytes.update(text.split())
+            counts.update(text.split())
             n_sentences += text.count(b"\n")
     names = ", ".join(map(str, files[:3])) + (", ..." if len(files) > 3 else "")
-    check_words(names, of_bytes, n_sentences)
-    counts: dict[str, int] = {}
-    while of_bytes:
-        word, count = of_bytes.popitem()
-        counts[word.decode()] = count
+    check_words(names, counts, n_sentences)
     return counts, n_sentences
 
 
 def select_words(
-    counts: dict[str, int], n_sentences: int, min_count: int = 1, max_size: int | None = None
+    counts: Counter[bytes], n_sentences: int, min_count: int = 1, max_size: int | None = None
 ) -> list[tuple[str, int]]:
     """
     Return `<S>`, `</S>` and `<UNK>`, then words by falling count, equal counts in the order of code
     points, each with its count as a target: there is one `<S>` (backward) and one `</S>` (forward)
     a sentence, and an `<UNK>` for every word left out.
     """
-    left_out = {*SPECIAL_WORDS, IGNORED_WORD}
+    left_out = {word.encode() for word in (*SPECIAL_WORDS, IGNORED_WORD)}
     kept = sorted(x for x in counts.items() if x[1] >= min_count and x[0] not in left_out)
     # Sorting once, by a key of both, would need 2 GB more for 20 million words.
     kept.sort(key=itemgetter(1), reverse=True)
     if max_size is not None:
         kept = kept[: max_size - len(SPECIAL_WORDS)]
-    n_begin, n_end = (counts.get(word, 0) for word in SPECIAL_WORDS[:2])
-    n_unknown = sum(counts.values()) - n_begin - n_end - sum(count for _, count in kept)
+    n_begin, n_end = (counts[word.encode()] for word in SPECIAL_WORDS[:2])
+    n_unknown = counts.total() - n_begin - n_end - sum(count for _, count in kept)
     n_special = n_begin + n_sentences, n_end + n_sentences, n_unknown
-    return [*zip(SPECIAL_WORDS, n_special), *kept]
+    return [*zip(SPECIAL_WORDS, n_special), *((word.decode(), count) for word, count in kept)]

@@ -62,7 +62,7 @@ def test_words_are_counted_and_chosen_by_their_counts(tmp_path, caplog):
         files[-1].write_text("b, b, a <S>\nb, c </S> !!!MAXTERMID\n", encoding="utf-8")
     counts, n_sentences = count_words(files, "strict")
     assert f"{files[2]}, ...: is this text tokenised?" in caplog.text
-    assert n_sentences == 8 and counts["b,"] == 12 and counts["</S>"] == 4
+    assert n_sentences == 8 and counts[b"b,"] == 12 and counts[b"</S>"] == 4
     special, unknown = [("<S>", 12), ("</S>", 12)], "<UNK>"
     chosen = select_words(counts, n_sentences)
     assert chosen == [*special, (unknown, 4), ("b,", 12), ("a", 4), ("c", 4)]
