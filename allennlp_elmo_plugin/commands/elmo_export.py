@@ -12,7 +12,7 @@ from allennlp_elmo_plugin.files.whole import PathLike, output_folder, whole_file
 from allennlp_elmo_plugin.pretrained import file_names as files
 from allennlp_elmo_plugin.pretrained.find_model import find_model
 from allennlp_elmo_plugin.pretrained.language_model import read_model
-from allennlp_elmo_plugin.pretrained.model_card import Training, model_card
+from allennlp_elmo_plugin.pretrained.model_card import model_card, read_training
 from allennlp_elmo_plugin.pretrained.weight_file import WEIGHT_DTYPES, write_softmax, write_weights
 from allennlp_elmo_plugin.text.vocabulary_file import write_vocabulary_file
 from allennlp_elmo_plugin.text.vocabulary_folder import VOCABULARY_FOLDER, write_vocabulary_folder
@@ -84,9 +84,9 @@ def _write(name: str, folder: Path, title: str, zipped: bool, precision: str) ->
     """Write the files of an export to a folder."""
     with find_model(name, for_training=True) as found:
         model = read_model(found, found.vocabulary)
-        training = Training.of(found)
+        config, metrics = read_training(found)
         card = found.options.parent / files.CARD_FILE
-        if not training.config and card.is_file():
+        if not config and card.is_file():
             shutil.copyfile(card, folder / files.CARD_FILE)  # It has the licence.
     weights = folder / (files.NLPL_WEIGHT_FILE if zipped else files.WEIGHT_FILE)
     model.options.write(folder / files.OPTIONS_FILE)
@@ -98,5 +98,5 @@ def _write(name: str, folder: Path, title: str, zipped: bool, precision: str) ->
         if not zipped:
             write_vocabulary_folder(folder / VOCABULARY_FOLDER, model.words)
     if not (folder / files.CARD_FILE).exists():
-        text = model_card(title, model, training, weights, precision)
+        text = model_card(title, model, config, metrics, weights, precision)
         (folder / files.CARD_FILE).write_text(text, encoding="utf-8")

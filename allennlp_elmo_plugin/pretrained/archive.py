@@ -1,6 +1,6 @@
 """
-Unpack the archives of models, `.tar.gz` and zip, that anybody may have written: regular files with
-the names of a model's files are copied to a temporary folder, and nothing else.
+Unpack archives of models, `.tar.gz` and zip, that anybody may have written. Only regular files with
+the names of a model's files are copied to a temporary folder.
 """
 
 import gzip
@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from allennlp_elmo_plugin.files.hdf5_file import MAX_EXPANSION, allowance
 from allennlp_elmo_plugin.files.json_file import shown
-from allennlp_elmo_plugin.pretrained import file_names as files
+from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.progress import step_bar
 
 _CHUNK_BYTES = 2**20
@@ -30,20 +30,20 @@ def is_archive(path: str) -> bool:
     if not os.path.isfile(path):
         return False
     with open(path, "rb") as file:
-        return file.read(2) in (_ZIP_START, _GZIP_START) or path.endswith(files.ARCHIVE_SUFFIXES)
+        return file.read(2) in (_ZIP_START, _GZIP_START) or path.endswith(names.ARCHIVE_SUFFIXES)
 
 
 @contextmanager
 def model_folder(path: str, source: str) -> Iterator[Path]:
     """
-    Yield the folder with the files of a model: `path`, or if this is an archive a temporary folder
-    with its files. `source` is its name in errors, also in those that are raised in the block.
+    Yield the folder with the files of a model: `path`, or if this is an archive, a temporary folder
+    with its files. Errors, also those raised in the block, call it `source`.
     """
     if os.path.isdir(path):
         yield Path(path)
         return
     if not is_archive(path):
-        raise ValueError(f"{source} is not a model: expected {files.WHOLE_MODELS}")
+        raise ValueError(f"{source} is not a model: expected {names.WHOLE_MODELS}")
     with tempfile.TemporaryDirectory() as folder:
         try:
             _unpack(path, source, Path(folder))
@@ -57,17 +57,17 @@ def model_folder(path: str, source: str) -> Iterator[Path]:
 
 
 def _folder_of_the_model(unpacked: Path) -> Path:
-    found = [
+    folders = [
         path
         for path in (unpacked, *unpacked.rglob("*"))
-        if (path / files.CONFIG_FILE).is_file()
-        or files.has_options(path)
-        or files.is_hub_module(path)
+        if (path / names.CONFIG_FILE).is_file()
+        or names.has_options(path)
+        or names.is_hub_module(path)
     ]
-    if found[:1] == [unpacked] or len(found) == 1:
-        return found[0]
-    number = len(found)
-    raise ValueError(f"{unpacked} has {number} models: expected the files of {files.WHOLE_MODELS}")
+    if len(folders) != 1 and folders[:1] != [unpacked]:
+        found = f"has {len(folders)} models"
+        raise ValueError(f"{unpacked} {found}: expected the files of {names.WHOLE_MODELS}")
+    return folders[0]
 
 
 def _unpack(path: str, source: str, folder: Path) -> None:
@@ -80,8 +80,8 @@ def _unpack(path: str, source: str, folder: Path) -> None:
         file.seek(0)
         position = 0
         for name, member in (_zip_members if is_zip else _tar_members)(file, allowance(size)):
-            name = posixpath.normpath(name.replace("\\", "/"))  # of some programs for Windows
-            if files.is_model_file(name):
+            name = posixpath.normpath(name.replace("\\", "/"))  # Some programs for Windows write \.
+            if names.is_model_file(name):
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 with open(folder / name, "wb") as copy:
                     shutil.copyfileobj(member, copy, _CHUNK_BYTES)

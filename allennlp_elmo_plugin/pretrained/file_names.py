@@ -2,7 +2,7 @@
 
 import os
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -17,9 +17,10 @@ CARD_FILE = "README.md"
 ARCHIVE_FILE = "model.tar.gz"
 ARCHIVED_WEIGHT_FILE = "weights.th"
 RUN_WEIGHT_FILE = "best.th"
+RUN_WEIGHT_FILES = (ARCHIVED_WEIGHT_FILE, RUN_WEIGHT_FILE)
 CONFIG_FILE = "config.json"
 METRICS_FILE = "metrics.json"
-# Those of ELMoForManyLangs
+# Files of ELMoForManyLangs
 TOKEN_EMBEDDER_FILE = "token_embedder.pkl"
 ENCODER_FILE = "encoder.pkl"
 CHARACTERS_FILE = "char.dic"
@@ -34,7 +35,7 @@ WHOLE_MODELS = (
     "the folder or archive of a model of ELMoForManyLangs or TensorFlow Hub; fairseq's (.pt) are "
     "transformers, which only fairseq reads"
 )
-"""For errors about something else."""
+"""What can be a model, for errors."""
 
 _CHECKPOINT_DATA = ".data-?????-of-?????"
 
@@ -46,11 +47,11 @@ PATTERNS = (
     # A checkpoint of TensorFlow
     *("checkpoint", "*.index", f"*{_CHECKPOINT_DATA}"),
 )
-"""What a model may consist of, in a folder or an archive; the names of folders don't count."""
+"""The names of a model's files, in whatever folder of it they are."""
 
 
 def is_model_file(path: str) -> bool:
-    """Return whether a file of an archive may be of a model: not if hidden or outside of it."""
+    """Return whether a file in an archive may be of a model: neither hidden, nor outside of it."""
     parts = path.split("/")
     is_inside = all(part and not part.startswith(".") for part in parts)
     return is_inside and any(fnmatchcase(parts[-1], pattern) for pattern in PATTERNS)
@@ -66,27 +67,31 @@ def has_options(folder: Path) -> bool:
     return bool(_names(folder, f"*{OPTIONS_FILE}"))
 
 
+def first_file(folder: Path, names: Iterable[str]) -> Path | None:
+    """Return the first of these files that a folder has."""
+    return next((folder / name for name in names if (folder / name).exists()), None)
+
+
 def find_options_file(folder: Path) -> Path | None:
     """Return options.json in a folder, or the only file whose name ends like this."""
-    if (folder / OPTIONS_FILE).exists():
-        return folder / OPTIONS_FILE
-    return _only(folder, _names(folder, f"*{OPTIONS_FILE}"), OPTIONS_FILE)
+    names = _names(folder, f"*{OPTIONS_FILE}")
+    return first_file(folder, [OPTIONS_FILE]) or _only(folder, names, OPTIONS_FILE)
 
 
 def weights_of(options: Path) -> Path | None:
     """
     Return the HDF5 weights that belong to options: with `NAME_options.json`, `NAME_weights.hdf5`.
-    If there are no others, also weights.hdf5, model.hdf5, or the only HDF5 file.
+    Of the only options in a folder, also weights.hdf5, model.hdf5, or the only HDF5 file.
     """
     folder, is_only = options.parent, len(_names(options.parent, f"*{OPTIONS_FILE}")) < 2
     names = [options.name.removesuffix(OPTIONS_FILE) + WEIGHT_FILE]
     if is_only or options.name == OPTIONS_FILE:
         names += [WEIGHT_FILE, NLPL_WEIGHT_FILE]
-    for name in names:
-        if (folder / name).exists():
-            return folder / name
+    path = first_file(folder, names)
+    if path is not None or not is_only:
+        return path
     others = [name for name in _names(folder, "*.hdf5") if name not in (SOFTMAX_FILE, ADAGRAD_FILE)]
-    return _only(folder, others, f"{WEIGHT_FILE} or {NLPL_WEIGHT_FILE}") if is_only else None
+    return _only(folder, others, f"{WEIGHT_FILE} or {NLPL_WEIGHT_FILE}")
 
 
 def options_of(weights: Path) -> Path | None:
@@ -99,7 +104,7 @@ def options_of(weights: Path) -> Path | None:
 
 
 def name_beside(name: str) -> str | None:
-    """Return the path or address of the weights of options, or the reverse, if names tell."""
+    """Return the path or address of the weights of options, or the reverse, by the usual names."""
     if posixpath.basename(name) == NLPL_WEIGHT_FILE:
         return name.removesuffix(NLPL_WEIGHT_FILE) + OPTIONS_FILE
     for own, other in ((OPTIONS_FILE, WEIGHT_FILE), (WEIGHT_FILE, OPTIONS_FILE)):
@@ -110,39 +115,23 @@ def name_beside(name: str) -> str | None:
 
 def find_vocabulary_file(folder: Path) -> Path | None:
     """Return the vocabulary in a folder: vocab.txt, AllenNLP's, or the only other `vocab*.txt`."""
-    for name in (VOCABULARY_FILE, f"{VOCABULARY_FILE}.gz", "vocabulary/lm_tokens.txt"):
-        if (folder / name).exists():
-            return folder / name
-    found = [*_names(folder, "vocab*.txt"), *_names(folder, "vocab*.txt.gz")]
-    return folder / found[0] if len(found) == 1 else None
-
-
-def has_checkpoint(folder: Path) -> bool:
-    """Return whether a folder has a checkpoint of TensorFlow."""
-    return (folder / "checkpoint").is_file() or bool(find_checkpoint_names(folder))
+    usual = VOCABULARY_FILE, f"{VOCABULARY_FILE}.gz", "vocabulary/lm_tokens.txt"
+    others = [*_names(folder, "vocab*.txt"), *_names(folder, "vocab*.txt.gz")]
+    return first_file(folder, (*usual, *(others if len(others) == 1 else ())))
 
 
 def find_checkpoint_names(folder: Path) -> list[str]:
-    """Return the prefixes of TensorFlow's checkpoints in a folder, with index and data."""
+    """Return the prefixes of TensorFlow's checkpoints in a folder that have an index and data."""
     with_data = {name.rpartition(".data-")[0] for name in _names(folder, f"*{_CHECKPOINT_DATA}")}
     names = [name.removesuffix(".index") for name in _names(folder, "*.index")]
     return [name for name in names if name in with_data]
 
 
-def is_many_langs(folder: Path) -> bool:
-    """Return whether a folder has a model of ELMoForManyLangs."""
-    return (folder / ENCODER_FILE).exists() or (folder / TOKEN_EMBEDDER_FILE).exists()
-
-
 def is_training_run(folder: Path) -> bool:
     """Return whether a folder is AllenNLP's training run or archive, not a published model."""
-    if not (folder / CONFIG_FILE).exists():
-        return False
-    if not has_options(folder):
-        return True
-    if _names(folder, f"*{WEIGHT_FILE}") or (folder / NLPL_WEIGHT_FILE).exists():
-        return False
-    return any((folder / name).exists() for name in (RUN_WEIGHT_FILE, ARCHIVED_WEIGHT_FILE))
+    is_published = _names(folder, f"*{WEIGHT_FILE}") or (folder / NLPL_WEIGHT_FILE).exists()
+    is_trained = first_file(folder, RUN_WEIGHT_FILES) is not None and not is_published
+    return (folder / CONFIG_FILE).exists() and (is_trained or not has_options(folder))
 
 
 def _only(folder: Path, names: Sequence[str], meant: str) -> Path | None:

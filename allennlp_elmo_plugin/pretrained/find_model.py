@@ -196,26 +196,27 @@ def _beside(name: str, file_name: str, default: str | None = None) -> str:
 def _files_in(folder: Path, source: str, for_training: bool) -> ModelFiles:
     """Return the files of the model in a folder."""
     config = folder / names.CONFIG_FILE
-    if names.is_many_langs(folder):
+    if names.first_file(folder, [names.ENCODER_FILE, names.TOKEN_EMBEDDER_FILE]):
         return ModelFiles(source, config, folder / names.ENCODER_FILE)
     if names.is_training_run(folder):
-        for name in (names.ARCHIVED_WEIGHT_FILE, names.RUN_WEIGHT_FILE):
-            if (folder / name).exists():
-                return ModelFiles(source, config, folder / name, None, folder / "vocabulary")
+        weights = names.first_file(folder, names.RUN_WEIGHT_FILES)
+        if weights is not None:
+            return ModelFiles(source, config, weights, None, folder / "vocabulary")
         raise ValueError(
             f"{folder}: needs {names.CONFIG_FILE} and {names.ARCHIVED_WEIGHT_FILE} (an archive) or "
             f"{names.RUN_WEIGHT_FILE} (the folder of a training run, after the first epoch)"
         )
     if names.is_hub_module(folder):
         return _with_others(source, *[str(folder / names.HUB_WEIGHTS)] * 2)
-    weights, has_checkpoint = None, names.has_checkpoint(folder)
-    if not (for_training and has_checkpoint):
-        weights = names.weights_of(names.find_options_file(folder) or folder / names.OPTIONS_FILE)
-    if weights is None and not has_checkpoint:
+    weights = find_checkpoint(folder) if for_training else None
+    if weights is None:
+        options = names.find_options_file(folder) or folder / names.OPTIONS_FILE
+        weights = names.weights_of(options) or find_checkpoint(folder)
+    if weights is None:
         raise FileNotFoundError(
             f"{folder}: there is no {names.WEIGHT_FILE}; a model is {names.WHOLE_MODELS}"
         )
-    return _with_options(source, weights or find_checkpoint(folder))
+    return _with_options(source, weights)
 
 
 def _with_options(source: str, weights: Path) -> ModelFiles:

@@ -4,15 +4,15 @@ training runs, exported models, and checkpoints of bilm-tf.
 """
 
 import logging
-import os
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 
 from allennlp_elmo_plugin.bilm.model import BiLm
-from allennlp_elmo_plugin.bilm.options import BiLmOptions, flatten
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
+from allennlp_elmo_plugin.files.whole import PathLike
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import make_language_model
 from allennlp_elmo_plugin.pretrained.file_names import VOCABULARY_FILE
 from allennlp_elmo_plugin.pretrained.find_model import ModelFiles, find_model
@@ -21,18 +21,14 @@ from allennlp_elmo_plugin.text.vocabulary_folder import read_vocabulary_folder
 
 logger = logging.getLogger(__name__)
 
-PathLike = str | os.PathLike[str]
-
 # The parameters with one row for each word.
 _TABLES = ("bilm._token_embedder.weight", "softmax.weight", "softmax.bias")
-# What fine-tuning can't change.
-_FIXED_OPTIONS = ("bidirectional", "char_cnn", "lstm", "share_embedding_softmax")
 
 
 class PretrainedLanguageModel(NamedTuple):
     """
     A pretrained language model from `source`, a path or an address. `words` is its vocabulary,
-    `None` if it has no table of words; `softmax` is `None` if there is none in the files.
+    `None` if it has no table of words. `softmax` is `None` if the files have none.
     """
 
     source: str
@@ -42,10 +38,7 @@ class PretrainedLanguageModel(NamedTuple):
     softmax: Softmax | None
 
     def modules(self) -> torch.nn.ModuleDict:
-        """
-        Return the parts of a `bidirectional_lm` by their names in it, with a new output layer if
-        there is none in the files.
-        """
+        """Return the parts of a `bidirectional_lm` by name, with a new softmax if need be."""
         softmax, options = self.softmax, self.options
         if softmax is None:
             shared: Any = self.bilm.token_layer.weight if options.share_embedding_softmax else None
@@ -57,22 +50,22 @@ class PretrainedLanguageModel(NamedTuple):
         Check that the training of a model with these options can start from this one. The error
         names `source` and the key in which they differ.
         """
-        given, own = (
-            flatten({key: values.get(key) for key in _FIXED_OPTIONS})
-            for values in (options.to_dict(), self.options.to_dict())
+        asked, own = (
+            {**each.architecture, "share_embedding_softmax": each.share_embedding_softmax}
+            for each in (options, self.options)
         )
-        for key in sorted({*given, *own}):
-            if given.get(key) != own.get(key):
+        for key in sorted({*asked, *own}):
+            if asked.get(key) != own.get(key):
                 raise ValueError(
-                    f'{source}: "{key}" is {given.get(key)!r}, but {own.get(key)!r} in '
+                    f'{source}: "{key}" is {asked.get(key)!r}, but {own.get(key)!r} in '
                     f"{self.source}, from which training starts; leave the options out"
                 )
 
     def copy_to(self, model: torch.nn.Module, words: list[str]) -> None:
         """
         Copy the parameters to a `bidirectional_lm` of the same options, whose vocabulary is
-        `words`. If that is another one, words of both get their rows in tables of words, and other
-        rows stay as they are.
+        `words`. If the vocabularies differ, only the words of both get their rows in tables of
+        words, and other rows stay as they are.
         """
         parts = {"bilm": self.bilm, **({} if self.softmax is None else {"softmax": self.softmax})}
         own_words = self.words or []
@@ -94,17 +87,14 @@ class PretrainedLanguageModel(NamedTuple):
             logger.warning(
                 "The vocabulary is not that of %s (%d words): %d of %d words are in it and keep "
                 "their rows, the others start fresh",
-                self.source,
-                len(own_words),
-                len(pairs),
-                len(words),
+                *(self.source, len(own_words), len(pairs), len(words)),
             )
 
 
 def read_pretrained(name: str) -> PretrainedLanguageModel:
     """
-    Read a language model, by any name that `find_model` knows, from files that anybody may have
-    written, as data alone.
+    Read a language model, by any name that `find_model` knows. Its files are data, whoever wrote
+    them.
 
     # Raises
 
@@ -117,7 +107,7 @@ def read_pretrained(name: str) -> PretrainedLanguageModel:
 def read_model(files: ModelFiles, vocab_file: PathLike | None = None) -> PretrainedLanguageModel:
     """
     Do what `read_pretrained` does, with files that `find_model` found. `vocab_file` is by default
-    the one in `files`; for a model without a table of words, any.
+    the one in `files`, which is only read for a model with a table of words.
     """
     if files.is_many_langs:
         raise ValueError(
@@ -129,14 +119,13 @@ def read_model(files: ModelFiles, vocab_file: PathLike | None = None) -> Pretrai
         options = replace(options, project_lstm=None, project_characters=None)
         words = None
         if weights.n_words is not None or vocab_file is not None:
-            words = _read_words(files, weights.n_words, vocab_file)
+            words = _read_words(files, weights.n_words, vocab_file or files.vocabulary)
             options = replace(options, n_tokens_vocab=len(words))
         bilm, softmax = make_language_model(options, weights)
     return PretrainedLanguageModel(files.source, options, words, bilm, softmax)
 
 
 def _read_words(files: ModelFiles, n_words: int | None, path: PathLike | None) -> list[str]:
-    path = path or files.vocabulary
     if path is None:
         raise FileNotFoundError(
             f"{files.source}: has a model of {n_words} words, but not the vocabulary that says "

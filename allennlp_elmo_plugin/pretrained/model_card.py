@@ -10,12 +10,12 @@ import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from allennlp_elmo_plugin.files.json_file import read_json_object, to_json
 from allennlp_elmo_plugin.files.markdown import markdown_table
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import datasets
-from allennlp_elmo_plugin.pretrained.file_names import METRICS_FILE
+from allennlp_elmo_plugin.pretrained.file_names import CONFIG_FILE, METRICS_FILE
 from allennlp_elmo_plugin.pretrained.find_model import ModelFiles
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel
 
@@ -68,40 +68,31 @@ _USE_OF_WORDS = """\
 further and to evaluate."""
 
 
-class Training(NamedTuple):
+def read_training(files: ModelFiles) -> tuple[dict[str, Any], dict[str, Any]]:
     """
-    What the files of a training run, or of its archive, tell about it: sections of config.json, and
-    the numbers in metrics.json.
+    Return what the files of a training run, or of its archive, say about the training: sections of
+    config.json, and the numbers in metrics.json. Other models have neither.
     """
-
-    config: dict[str, Any]
-    metrics: dict[str, Any]
-
-    @classmethod
-    def of(cls, files: ModelFiles) -> "Training":
-        """Read them from the files of any model; there may be none."""
-        if not files.is_run:
-            return cls({}, {})
-        config, metrics = read_json_object(files.options), {}
-        with suppress(FileNotFoundError, ValueError):  # NaN, of a training that diverged
-            metrics = read_json_object(files.options.parent / METRICS_FILE)
-        return cls({key: config[key] for key in _SECTIONS if key in config}, metrics)
+    if not files.is_run:
+        return {}, {}
+    config, metrics = read_json_object(files.options), {}
+    with suppress(FileNotFoundError, ValueError):  # NaN, of a training that diverged
+        metrics = read_json_object(files.options.parent / METRICS_FILE)
+    return {key: config[key] for key in _SECTIONS if key in config}, metrics
 
 
 def model_card(
     name: str,
     model: PretrainedLanguageModel,
-    training: Training,
+    config: dict[str, Any],
+    metrics: dict[str, Any],
     weight_file: Path,
     precision: str,
 ) -> str:
     """
-    Return the model card, in Markdown, of an export to a file or folder of this name, whose weights
-    are numbers of the type `precision` in `weight_file`.
+    Return the model card, in Markdown, of an export to a file or folder of this name. `config` and
+    `metrics` are those of `read_training`, and `precision` is the type of the numbers in the file.
     """
-    vocabulary = "none in the files" if model.words is None else f"{len(model.words):,} words"
-    if model.words is not None and model.softmax is not None:
-        vocabulary += ", which the softmax knew in training"
     options, char_cnn = model.options, model.options.char_cnn
     inputs = "words of the vocabulary"
     if char_cnn is not None:
@@ -110,43 +101,40 @@ def model_card(
             f"{char_cnn.embedding_dim}, convolutions {json.dumps(char_cnn.filters)} "
             f"(width, number), {char_cnn.n_highway} highway layers"
         )
+    vocabulary = "none in the files" if model.words is None else f"{len(model.words):,} words"
+    if model.words is not None and model.softmax is not None:
+        vocabulary += ", which the softmax knew in training"
     directions = "in both directions" if options.bidirectional else "forward only"
+    dim = len(options.directions) * options.projection_dim
     n_parameters = sum(math.prod(dataset.shape) for dataset in datasets(options))
     facts = {
         "LSTM layers": f"{options.n_layers}, {directions}",
         "Cells of a layer and direction": f"{options.lstm_dim:,}",
-        "Dimensions per token in each layer": (
-            f"{len(options.directions) * options.projection_dim:,}"
-        ),
+        "Dimensions per token in each layer": f"{dim:,}",
         "Input": inputs,
         "Parameters": f"{n_parameters:,} without the softmax",
         "Size of the weights": f"{weight_file.stat().st_size / 1e6:,.1f} MB",
         "Weights": f"{weight_file.name}, {precision}",
         "Vocabulary": vocabulary,
     }
-    config = _MISSING.format("config.json")
-    if training.config:
-        # What leads to a file concerns only the author.
-        text = _PATH.sub(r'"\1"', to_json(training.config))
-        config = f"```json\n{text}\n```"
+    text = _PATH.sub(r'"\1"', to_json(config))  # Only the author has these folders.
     use = _USE if char_cnn else _USE_OF_WORDS
     return _CARD.format(
         name=name,
         facts=markdown_table(("Property", "Value"), facts.items()),
-        perplexities=_perplexities(training.metrics),
-        config=config,
+        perplexities=_perplexities(metrics),
+        config=f"```json\n{text}\n```" if config else _MISSING.format(CONFIG_FILE),
         use=use.format(name=name, quoted=shlex.quote(name)),
     )
 
 
 def _perplexities(metrics: Mapping[str, Any]) -> str:
-    rows = []
+    kinds, rows = ("", "forward_", "backward_"), []
     for text, prefix in (("training, last epoch", "training"), ("validation", "best_validation")):
-        found = [
-            metrics.get(f"{prefix}_{kind}perplexity") for kind in ("", "forward_", "backward_")
-        ]
-        if any(isinstance(value, (int, float)) for value in found):
-            rows.append([text, *("" if value is None else f"{value:.1f}" for value in found)])
+        values = [metrics.get(f"{prefix}_{kind}perplexity") for kind in kinds]
+        cells = [f"{value:.1f}" if isinstance(value, (int, float)) else "" for value in values]
+        if any(cells):
+            rows.append([text, *cells])
     if not rows:
         return _MISSING.format(METRICS_FILE)
     table = markdown_table(("Text", "both directions", "forward", "backward"), rows)

@@ -13,15 +13,14 @@ from allennlp_elmo_plugin.pretrained.downloads import cached_path
 from allennlp_elmo_plugin.pretrained.file_names import CONFIG_FILE, OPTIONS_FILE
 
 PUBLISHED_ADDRESS = "https://allennlp.s3.amazonaws.com/models/elmo/"
-"""Where AllenNLP's models are; what alone is downloaded if a stranger's file names it."""
+"""Where AllenNLP's models are. A stranger's file can have nothing else downloaded."""
 
 _MAX_ORIGINS = 16  # training runs that each started from the one before
-# Negative samples of `"num_samples": "auto"`, if the vocabulary is much larger.
-_MANY_SAMPLES = 8192
+_MANY_SAMPLES = 8192  # of `"num_samples": "auto"`, for a much larger vocabulary
 
 
 def archived_options(folder: Path, n_words: int, depth: int = 0) -> BiLmOptions:
-    """Return the options of the model of `n_words` in a folder with the files of an archive."""
+    """Return the options of the model of `n_words` in the folder of a run or unpacked archive."""
     source = str(folder / CONFIG_FILE)
     try:
         model = read_json_object(source).get("model")
@@ -40,25 +39,23 @@ def archived_options(folder: Path, n_words: int, depth: int = 0) -> BiLmOptions:
         with model_folder(origin, origin) as origin_folder:
             return archived_options(origin_folder, n_words, depth + 1)
     if kind != "bidirectional_lm":
-        name = reprlib.repr(kind)
-        advice = ", as AllenNLP's transformer ELMo: use its bidirectional_lm_token_embedder"
-        advice = f", not a bidirectional_lm{advice if 'language' in name else ''}"
-        raise ValueError(f"{source}: the model is of the type {name}{advice}")
+        text = f"the model is of the type {reprlib.repr(kind)}, not a bidirectional_lm"
+        if "language" in text:
+            text += ", as AllenNLP's transformer ELMo: use its bidirectional_lm_token_embedder"
+        raise ValueError(f"{source}: {text}")
     if values is None:
-        path, named = folder / OPTIONS_FILE, model.get("options_file")
-        if isinstance(named, str) and named.startswith(PUBLISHED_ADDRESS):
-            path = Path(cached_path(named))
-        elif isinstance(named, str) and os.path.isfile(named):
-            path = Path(named)
+        path, name = folder / OPTIONS_FILE, model.get("options_file")
+        if isinstance(name, str) and (name.startswith(PUBLISHED_ADDRESS) or os.path.isfile(name)):
+            path = Path(cached_path(name))
         if not path.exists():
             raise ValueError(
-                f'{source}: "model.options_file" is {reprlib.repr(named)}, which is not a file '
+                f'{source}: "model.options_file" is {reprlib.repr(name)}, which is not a file '
                 f"here; put it there, or {OPTIONS_FILE} into the archive (by the setting "
                 f'"include_in_archive": ["{OPTIONS_FILE}"] of the training)'
             )
         source, values = str(path), read_json_object(path)
     elif isinstance(values, dict):
-        source, values = f"{source}, model.options", dict(values)
+        source = f"{source}, model.options"
     else:
         raise ValueError(f'{source}: "model.options" must be a JSON object {{...}}')
     set_options(values, model, n_words, f"{folder / CONFIG_FILE}, model")
@@ -73,10 +70,7 @@ def set_options(
     n_words: int,
     source: str = "bidirectional_lm",
 ) -> None:
-    """
-    Change options, the keys of options.json, by those arguments of a `bidirectional_lm` that there
-    are: `num_samples`, `dropout`, `share_embedding_softmax` and `bidirectional`.
-    """
+    """Change the keys of an options.json by the arguments of a `bidirectional_lm` that are set."""
     for key in ("dropout", "share_embedding_softmax", "bidirectional"):
         if arguments.get(key) is not None:
             values[key] = arguments[key]
@@ -84,7 +78,7 @@ def set_options(
     if num_samples == "auto":
         num_samples = _MANY_SAMPLES if n_words >= 2 * _MANY_SAMPLES else 0
     if num_samples is not None:
-        if not isinstance(num_samples, int) or isinstance(num_samples, bool):
+        if type(num_samples) is not int:
             raise ValueError(
                 f'{source}: "num_samples" must be a whole number or "auto", but is '
                 f"{reprlib.repr(num_samples)}"

@@ -7,7 +7,7 @@ import torch
 
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.softmax import Softmax
-from allennlp_elmo_plugin.files.whole import LateErrorFile, PathLike, whole_file
+from allennlp_elmo_plugin.files.whole import LateErrorFile, PathLike
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import (
     Dataset,
     datasets,
@@ -32,28 +32,25 @@ def read_weights(path: PathLike, model: BiLm) -> None:
 
 def write_weights(path: PathLike, bilm: BiLm, dtype: str = "float32") -> None:
     """
-    Write a biLM as weights.hdf5 in the published layout, whole or not at all. With `dtype`
-    `"float16"`, numbers are rounded, and one that float16 can't express is a `ValueError`.
+    Write a biLM as weights.hdf5 in the published layout. With `dtype` `"float16"`, numbers are
+    rounded, and one that float16 can't express is a `ValueError`.
     """
     _write(path, bilm, list(datasets(bilm.options, bilm.forget_bias)), dtype)
 
 
 def write_softmax(path: PathLike, softmax: Softmax) -> None:
     """Write the output layer as softmax.hdf5; see `softmax_datasets`."""
-    _write(path, softmax, softmax_datasets(*softmax.weight.shape))
+    _write(path, softmax, softmax_datasets(*softmax.weight.shape), "float32")
 
 
-def _write(
-    path: PathLike, model: torch.nn.Module, table: list[Dataset], dtype: str = "float32"
-) -> None:
+def _write(path: PathLike, model: torch.nn.Module, table: list[Dataset], dtype: str) -> None:
     import h5py
 
     parameters = model.state_dict()
     n_bytes = sum(4 * math.prod(dataset.shape) for dataset in table)
     with (
         step_bar(f"writing {os.path.basename(path)}", n_bytes) as update,
-        whole_file(path) as staged,
-        LateErrorFile(staged) as file,
+        LateErrorFile(path) as file,
         h5py.File(file, "w") as weight_file,
     ):
         for dataset in table:

@@ -9,7 +9,7 @@ from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.pretrained.find_model import ModelFiles
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel
-from allennlp_elmo_plugin.pretrained.model_card import Training, model_card
+from allennlp_elmo_plugin.pretrained.model_card import model_card, read_training
 from tests.support.bilm_tf import OPTIONS
 
 METRICS = {f"training_{kind}perplexity": 50.04 for kind in ("", "forward_", "backward_")}
@@ -48,8 +48,8 @@ def card(tmp_path, name, options_file="config.json", metrics=METRICS, **changes)
     softmax = Softmax(4321, 5, weight=torch.nn.Parameter(torch.zeros(4321, 5)))
     words = list(map(str, range(4321)))
     model = PretrainedLanguageModel("source", options, words, BiLm(options), softmax)
-    training = Training.of(ModelFiles("source", tmp_path / options_file, weights))
-    return model_card("my elmo", model._replace(**changes), training, weights, "float32")
+    training = read_training(ModelFiles("source", tmp_path / options_file, weights))
+    return model_card("my elmo", model._replace(**changes), *training, weights, "float32")
 
 
 def test_card_of_a_run(tmp_path):

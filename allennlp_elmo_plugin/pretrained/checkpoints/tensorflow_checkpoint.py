@@ -177,20 +177,22 @@ def _is_whole(data: Any, stored: int) -> bool:
     return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF == stored
 
 
-def find_checkpoint(folder: Path) -> Path:
+def find_checkpoint(folder: Path) -> Path | None:
     """
-    Return the prefix of the files of a V2 checkpoint in a folder: the one that the file
-    `checkpoint` names, wherever the folder was before, or the only one.
+    Return the prefix of the files of the only V2 checkpoint in a folder, or of the one that the
+    file `checkpoint` names, wherever the folder was before; `None` if there is neither.
     """
-    found = find_checkpoint_names(folder)
-    named = found[0] if len(found) == 1 else None
+    prefixes = find_checkpoint_names(folder)
+    named = prefixes[0] if len(prefixes) == 1 else None
     if (folder / "checkpoint").is_file():
         with open(folder / "checkpoint", encoding="utf-8", errors="replace") as file:
             match = re.search(r'^[ \t]*model_checkpoint_path *: *"(.*)"', file.read(2**20), re.M)
         named = os.path.basename(match[1]) if match else ""
-    if named not in found:
+    elif not prefixes:
+        return None
+    if named not in prefixes:
         raise FileNotFoundError(
             f"{folder}: the file `checkpoint` names {named!r}; of TensorFlow's V2 checkpoints "
-            f"(*.index, *.data-*) there are {found}; give the path of one, without .index"
+            f"(*.index, *.data-*) there are {prefixes}; give the path of one, without .index"
         )
     return folder / str(named)
