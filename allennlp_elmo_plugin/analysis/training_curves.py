@@ -30,9 +30,8 @@ def read_run(folder: str) -> Curves:
         metrics = json.loads(file.read_text(encoding="utf-8"))
         for name in ("training", "validation", "validation_forward", "validation_backward"):
             # That of training is the mean of the epoch; fine-tuning has an initial one.
-            points = {f"{name}_perplexity": epoch + (0.5 if name == "training" else 1)}
-            if epoch == 0:
-                points = {f"initial_{name}_perplexity": 0, **points}
+            points = {f"initial_{name}_perplexity": 0.0} if epoch == 0 else {}
+            points[f"{name}_perplexity"] = epoch + (0.5 if name == "training" else 1)
             for key, x in points.items():
                 if math.isfinite(metrics.get(key, math.nan)):
                     curves.setdefault(name, []).append((x, metrics[key]))

@@ -74,17 +74,21 @@ class Command:
         return parsers.add_parser(self.name, description=description, help=help)
 
     def _run(self, prog: str, args: argparse.Namespace) -> None:
-        if args.debug:
-            self._import_and_run(args)
-            return
+        def work() -> None:
+            for package in args.packages:
+                _import_all(package)
+            with progress_of_command(args.quiet, getattr(args, "file_friendly_logging", False)):
+                self.run(args)
 
         def how_to_continue() -> str:
             options = self.resume(args)
-            given = printable(shlex.join([*(options or []), *sys.argv[2:]]))
-            return "" if options is None else f"; continue with: {prog} {given}"
+            arguments = printable(shlex.join([*(options or []), *sys.argv[2:]]))
+            return "" if options is None else f"; continue with: {prog} {arguments}"
 
-        work = functools.partial(_only_our_messages()(self._import_and_run), args)
-        run_or_end(work, self._mistake, how_to_continue, 2)
+        if args.debug:
+            work()
+        else:
+            run_or_end(_only_our_messages()(work), self._mistake, how_to_continue, 2)
 
     def _mistake(self, error: Exception) -> str | None:
         if isinstance(error, self.mistakes):
@@ -93,19 +97,13 @@ class Command:
             return f"{type(error).__name__}: {describe(error)} (--debug shows where)"
         return None
 
-    def _import_and_run(self, args: argparse.Namespace) -> None:
-        for package in args.packages:
-            _import_all(package)
-        with progress_of_command(args.quiet, getattr(args, "file_friendly_logging", False)):
-            self.run(args)
-
 
 def _import_all(package: str) -> None:
     """Import a package with its submodules, also from the folder where the command runs."""
     sys.path.append("")
     module = importlib.import_module(package)
-    for each in pkgutil.walk_packages(getattr(module, "__path__", []), f"{package}."):
-        importlib.import_module(each.name)
+    for submodule in pkgutil.walk_packages(getattr(module, "__path__", []), f"{package}."):
+        importlib.import_module(submodule.name)
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -122,8 +120,8 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, formatter_class=_Help)
 
-    def parse_known_args(self, *given: Any, **options: Any) -> Any:
-        parsed, unknown = super().parse_known_args(*given, **options)
+    def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
+        parsed, unknown = super().parse_known_args(*arguments, **options)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return parsed, unknown
@@ -134,13 +132,12 @@ class Parser(argparse.ArgumentParser):
 
 @contextmanager
 def _only_our_messages() -> Iterator[None]:
-    """Hide warnings, and what others log below errors."""
+    """Hide warnings, and messages below errors that other packages log."""
     before = {name: getLogger(name).level for name in _LEVELS}
     try:
         for name, level in _LEVELS.items():
             getLogger(name).setLevel(level)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         for name, level in before.items():

@@ -29,9 +29,9 @@ class ElmoImport(Command):
       allennlp elmo-import checkpoint_folder my_model --vocab-file vocab.txt
 
     writes my_model/model.tar.gz, a `bidirectional_lm` for `allennlp evaluate`, `allennlp
-    elmo-export` and further training; and from a checkpoint (TensorFlow is not needed)
-    my_model/adagrad.hdf5, the accumulators of Adagrad, with which the trainer's callback
-    `adagrad_state` continues the training as if it had never stopped.
+    elmo-export` and further training. From a checkpoint, it also writes my_model/adagrad.hdf5, the
+    accumulators of Adagrad, with which the trainer's callback `adagrad_state` continues the
+    training as if it had never stopped. TensorFlow is not needed.
 
     SOURCE is a folder or zip archive with options.json and a TensorFlow checkpoint (checkpoint,
     model.ckpt-*), or with options.json, weights.hdf5 or model.hdf5, and perhaps softmax.hdf5; the
@@ -113,8 +113,7 @@ def _config(options: BiLmOptions) -> dict[str, Any]:
 def _write_accumulators(options: BiLmOptions, weights: Path, path: Path) -> None:
     """Write the state of Adagrad of a checkpoint, if it has one."""
     is_checkpoint = os.path.isfile(f"{weights}.index")
-    state = saved_variables.read_accumulators(weights) if is_checkpoint else None
-    if state is None:
+    if not is_checkpoint or not (state := saved_variables.read_accumulators(weights)):
         return
     accumulators, n_updates = state
     bilm, softmax = saved_variables.make_language_model(options, accumulators)

@@ -12,8 +12,8 @@ JAPANESE = "東京は日本の首都であり、人口が最も多い都市で�
 LONG = "достопримечательностиидругие"  # 28 letters, 56 bytes
 WARNINGS = [
     "a.txt: is this text tokenised? It has 30 words in 30 lines, of 75 bytes on average.",
-    "a.txt: 30 of 30 words have more than 48 bytes. Of each of them, the model reads the first 48 "
-    "(24 Cyrillic or 16 Japanese letters), such as of '東京は日本の",
+    "a.txt: 30 of 30 words have more than 48 bytes. The model reads only the first 48 "
+    "(24 Cyrillic or 16 Japanese letters) of each of them, such as '東京は日本の",
 ]
 
 
@@ -54,7 +54,7 @@ def test_texts(text, expected, caplog):
 def test_the_limit_is_the_models(caplog):
     check_text("a.txt", [f"a\x1b{'x' * 60} five5 four\n".encode()], 6)
     assert "2 of 3 words have more than 4 bytes" in caplog.text
-    assert "such as of 'a\\x1b" + "x" * 35 + "'." in caplog.text
+    assert "such as 'a\\x1b" + "x" * 35 + "'." in caplog.text
 
 
 @pytest.mark.parametrize("n_known", [7, 8])
