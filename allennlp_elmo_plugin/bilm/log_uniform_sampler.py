@@ -70,7 +70,7 @@ class LogUniformSampler:
         Return how often words are expected among samples with this `num_tries`, in the shape of
         `ids`: `1 - (1 - p)^num_tries`, or as in TensorFlow `p * n_samples` if no draw was a repeat.
         """
-        p = torch.log1p(1.0 / (ids.double() + 1.0)) / self._log_range
+        minus_p = ids.double().add_(1.0).reciprocal_().log1p_().div_(-self._log_range)
         if num_tries == self.n_samples:
-            return p * num_tries
-        return -torch.expm1(num_tries * torch.log1p(-p))
+            return minus_p.mul_(-num_tries)
+        return minus_p.log1p_().mul_(num_tries).expm1_().neg_()

@@ -22,8 +22,9 @@ _MIN_ROWS = 32
 _EVALUATED_ROWS = 1024
 
 
-def _row_chunks(n_rows: int, n_columns: int, element_size: int) -> list[slice]:
-    rows = max(_MIN_ROWS, _CHUNK_BYTES // (n_columns * element_size))
+def _row_chunks(n_rows: int, n_columns: int, like: torch.Tensor) -> list[slice]:
+    chunk_bytes = _CHUNK_BYTES if like.device.type == "cpu" else 16 * _CHUNK_BYTES
+    rows = max(_MIN_ROWS, chunk_bytes // (n_columns * like.element_size()))
     return [slice(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows)]
 
 
@@ -46,7 +47,7 @@ class _FullLoss(torch.autograd.Function):
             grad_hidden = torch.empty_like(hidden)
             grad_weight, grad_bias = torch.zeros_like(weight), torch.zeros_like(bias)
         loss = hidden.new_zeros(())
-        for rows in _row_chunks(n_tokens, weight.size(0), hidden.element_size()):
+        for rows in _row_chunks(n_tokens, weight.size(0), hidden):
             logits = matrix_product(hidden[rows], weight.t(), bias)  # (n, n_words)
             target = targets[rows].unsqueeze(1)  # (n, 1)
             logits -= logits.amax(1, keepdim=True)
@@ -73,75 +74,62 @@ class _SampledLoss(torch.autograd.Function):
     """
     Mean negative log likelihood under the softmax over each target and the samples, with sparse
     gradients of `weight` and `bias`, on the CPU coalesced. Matrix products have the type `dtype`.
+    `words` are the samples and the targets, with the logarithms of their expected counts.
     """
 
     @staticmethod
     def forward(ctx: Any, dtype: torch.dtype, *tensors: torch.Tensor) -> torch.Tensor:
-        # (n_tokens, dim), (n_words, dim), (n_words,)
-        hidden, weight, bias = tensors[:3]
-        # (n_tokens,) twice, (n_samples,) twice
-        targets, target_offsets, sample_ids, sample_offsets = tensors[3:]
-        n_tokens, n_samples = hidden.size(0), sample_ids.size(0)
+        # (n_tokens, dim), (n_words, dim), (n_words,), (n_samples + n_tokens,) twice
+        hidden, weight, bias, words, log_counts = tensors
+        n_tokens, n_samples = hidden.size(0), words.size(0) - hidden.size(0)
+        sizes = [n_samples, n_tokens]
+        place, hit_logits = _hits(*words.split(sizes))
+        hit_logits = hit_logits.to(hidden.dtype)
+        sample_weight, target_weight = weight.index_select(0, words).split(sizes)
+        sample_weight, hidden_ = sample_weight.to(dtype), hidden.to(dtype)
+        sample_bias, target_bias = bias.index_select(0, words).sub_(log_counts).split(sizes)
+        target_logits = (hidden * target_weight).sum(1).add_(target_bias)  # (n_tokens,)
+        nll = torch.empty_like(target_logits)  # (n_tokens,)
         needs_grad = any(ctx.needs_input_grad)
-        sorted_ids, order = sample_ids.sort()
-        # Index of each target among the samples, where it is one: (n_tokens,)
-        place = torch.searchsorted(sorted_ids, targets).clamp_(max=n_samples - 1)
-        is_hit = sorted_ids[place] == targets
-        place = order[place]
-
-        sample_weight = weight[sample_ids].to(dtype)  # (n_samples, dim)
-        hidden_ = hidden.to(dtype)  # (n_tokens, dim)
-        sample_bias = bias[sample_ids] - sample_offsets  # (n_samples,)
-        target_weight = weight[targets]  # (n_tokens, dim)
-        # (n_tokens,)
-        target_logits = (hidden * target_weight).sum(1) + bias[targets] - target_offsets
         if needs_grad:
             grad_hidden = torch.empty_like(hidden)
             grad_target_logits = torch.empty_like(target_logits)
             # The bias is the weight of a one.
-            transposed = torch.cat([hidden_, hidden_.new_ones(n_tokens, 1)], 1).t().contiguous()
+            transposed = torch.nn.functional.pad(hidden_, (0, 1), value=1.0).t().contiguous()
             grad_samples = hidden.new_zeros(transposed.size(0), n_samples)  # (dim + 1, n_samples)
-        loss = hidden.new_zeros(())
-        for rows in _row_chunks(n_tokens, n_samples, hidden.element_size()):
+        for rows in _row_chunks(n_tokens, n_samples, hidden):
             # (n, n_samples)
             logits = matrix_product(hidden_[rows], sample_weight.t(), sample_bias.to(dtype))
-            logits = logits.to(hidden.dtype)
-            hit_place = place[rows].unsqueeze(1)  # (n, 1)
-            hit_logits = logits.gather(1, hit_place)  # (n, 1)
-            hit_logits.masked_fill_(is_hit[rows].unsqueeze(1), -math.inf)
-            logits.scatter_(1, hit_place, hit_logits)
+            logits = logits.to(hidden.dtype).scatter_add_(1, place[rows], hit_logits[rows])
             highest = torch.maximum(logits.amax(1), target_logits[rows])  # (n,)
             target_logit = target_logits[rows] - highest  # (n,)
             exponentials = logits.sub_(highest.unsqueeze(1)).exp_()  # (n, n_samples)
             samples_total = exponentials.sum(1)  # (n,)
             total = samples_total + target_logit.exp()  # (n,)
-            loss += (total.log() - target_logit).sum()
+            torch.sub(total.log(), target_logit, out=nll[rows])
             if needs_grad:
                 grad = exponentials.div_(total.unsqueeze(1) * n_tokens)  # (n, n_samples)
                 grad = grad.to(dtype)
                 grad_hidden[rows] = matrix_product(grad, sample_weight)
                 grad_samples.add_(matrix_product(transposed[:, rows], grad))
-                grad_target_logits[rows] = samples_total.div_(total).div_(-n_tokens)
+                torch.div(samples_total, total, out=grad_target_logits[rows])
         if needs_grad:
-            grad_column = grad_target_logits.unsqueeze(1)  # (n_tokens, 1)
+            grad_column = grad_target_logits.div_(-n_tokens).unsqueeze(1)  # (n_tokens, 1)
             grad_hidden.addcmul_(grad_column, target_weight)
-            del sample_weight, target_weight
-            ids = torch.cat([sample_ids, targets])
-            index = torch.arange(len(ids), device=ids.device)
-            on_cpu = ids.device.type == "cpu"
-            if on_cpu:  # the number of distinct ids would have to be copied from a GPU
-                ids, index = ids.unique(return_inverse=True)
-            sample_rows, target_rows = index.split([n_samples, n_tokens])
-            # (len(ids), dim)
-            grad_weight = hidden.new_zeros(len(ids), hidden.size(1))
-            grad_weight.index_copy_(0, sample_rows, grad_samples[:-1].t().contiguous())
-            grad_weight.index_add_(0, target_rows, hidden * grad_column)
-            grad_bias = hidden.new_zeros(len(ids))  # (len(ids),)
-            grad_bias.index_copy_(0, sample_rows, grad_samples[-1])
-            grad_bias.index_add_(0, target_rows, grad_target_logits)
+            grad_weight = hidden.new_empty(len(words), hidden.size(1))
+            grad_weight[:n_samples] = grad_samples[:-1].t()
+            torch.mul(hidden, grad_column, out=grad_weight[n_samples:])
+            grad_bias = torch.cat([grad_samples[-1], grad_target_logits])
+            on_cpu = words.device.type == "cpu"
+            if on_cpu:  # the number of distinct words would have to be copied from a GPU
+                words, index = words.unique(return_inverse=True)
+                grad_weight, grad_bias = (
+                    rows.new_zeros(len(words), *rows.shape[1:]).index_add_(0, index, rows)
+                    for rows in (grad_weight, grad_bias)
+                )
             ctx.shapes, ctx.is_coalesced = (weight.shape, bias.shape), on_cpu
-            ctx.save_for_backward(grad_hidden, ids, grad_weight, grad_bias)
-        return loss / n_tokens
+            ctx.save_for_backward(grad_hidden, words, grad_weight, grad_bias)
+        return nll.mean()
 
     @backward_once
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
@@ -151,7 +139,18 @@ class _SampledLoss(torch.autograd.Function):
             torch.sparse_coo_tensor(ids.unsqueeze(0), rows, shape)._coalesced_(ctx.is_coalesced)
             for rows, shape in zip(values, ctx.shapes)
         )
-        return (None, grad_hidden, *sparse, *[None] * 4)
+        return (None, grad_hidden, *sparse, None, None)
+
+
+def _hits(samples: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """
+    Return a place among the samples for each target, and what to add to the logit there: minus
+    infinity if this sample is the target, else 0; shape `(n_tokens, 1)` each.
+    """
+    sorted_samples, order = samples.sort()
+    place = torch.searchsorted(sorted_samples[:-1], targets.unsqueeze(1))
+    is_other = sorted_samples[place] != targets.unsqueeze(1)
+    return order[place], is_other.log()
 
 
 class Softmax(torch.nn.Module):
@@ -190,13 +189,10 @@ class Softmax(torch.nn.Module):
         if self.sampler is None:
             return _FullLoss.apply(hidden, self.weight, self.bias, targets)
         samples = samples or self.sampler.sample()
-        ids = samples.ids.to(targets.device)
-        target_offsets, sample_offsets = (
-            self.sampler.expected_count(words, samples.num_tries).log().to(hidden.dtype)
-            for words in (targets, ids)
-        )
-        tensors = hidden, self.weight, self.bias, targets, target_offsets, ids, sample_offsets
-        return _SampledLoss.apply(product_type(hidden, self.precision), *tensors)
+        words = torch.cat([samples.ids.to(targets.device), targets])
+        log_counts = self.sampler.expected_count(words, samples.num_tries).log_().to(hidden.dtype)
+        dtype = product_type(hidden, self.precision)
+        return _SampledLoss.apply(dtype, hidden, self.weight, self.bias, words, log_counts)
 
     @torch.no_grad()
     @model_call
