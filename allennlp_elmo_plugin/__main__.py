@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _activate(program: str, arguments: list[str]) -> int:
-    """Activate the plugin if asked to. Return 0 if our ELMo is used here, 1 if not, 2 by error."""
+    """Activate the plugin if asked to. Return 0 if our ELMo is used here, and 1 if not."""
     files = {"--activate-here": LOCAL_FILE, "--activate": global_file()}
     parser = argparse.ArgumentParser(
         prog=program,
@@ -78,16 +78,12 @@ def _activate(program: str, arguments: list[str]) -> int:
         where.add_argument(option, dest="file", action="store_const", const=file, help=help)
     try:
         file = parser.parse_args(arguments).file
-        if file is not None and PLUGIN not in _plugins_in(file):
+        if file is not None and PLUGIN not in (plugins := _plugins_in(file)):
             file.parent.mkdir(parents=True, exist_ok=True)
-            with open(file, "ab+") as stored:
-                stored.seek(0)
-                newline = b"" if stored.read()[-1:] in (b"", b"\n") else b"\n"
-                stored.write(newline + PLUGIN.encode() + b"\n")
+            file.write_text("\n".join([*plugins, PLUGIN, ""]), "utf-8")
         return _report({file: _plugins_in(file) for file in files.values()})
     except OSError as error:
-        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
-    return 2
+        errors.end_with(f"error: {errors.describe(error)}", 2)
 
 
 def global_file() -> Path:
@@ -112,9 +108,7 @@ def _report(plugins: dict[Path, list[str]]) -> int:
         elmo = f"{PLUGIN} {__version__}"
     else:
         elmo = f"AllenNLP's own, because no file names {PLUGIN}"
-        advice = (
-            "allennlp-elmo-plugin --activate         (or --activate-here, for this folder only)"
-        )
+        advice = "allennlp-elmo-plugin --activate (or --activate-here, for this folder only)"
     rows["active ELMo"] = elmo
     if advice:
         rows["to change that"] = advice

@@ -1,4 +1,4 @@
-"""How a command ends that can't finish: by one line for a mistake, or by a signal."""
+"""End a command that can't finish: with one line for a mistake, or by a signal."""
 
 import atexit
 import os
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM. AllenNLP's `SigTermReceived` is lost in an `except Exception`; this is not."""
+    """SIGTERM. Unlike AllenNLP's `SigTermReceived`, no `except Exception` swallows it."""
 
 
 def run_or_end(
@@ -23,8 +23,9 @@ def run_or_end(
     status: int,
 ) -> T:
     """
-    Return what `work` returns. End this program by one line if SIGINT or SIGTERM stops it, with
-    what `how_to_continue` adds, or if it raises an error for which `mistake` returns a message.
+    Return what `work` returns. If SIGINT or SIGTERM stops it, end this program with a line that
+    `how_to_continue` completes. If it raises an error for which `mistake` returns a message, end
+    with the message and an exit status.
     """
 
     def terminate(number: int, frame: Any) -> NoReturn:
@@ -43,16 +44,16 @@ def run_or_end(
         if message is None:
             raise
         line = f"error: {message}"
-    # Here the error is gone, and with it the progress bars that it kept open.
+    # The error no longer exists here, nor do the progress bars that it kept open.
     end_with(line, status, number)
 
 
 @contextmanager
 def noted_signals(noted: list[int], is_worker: bool = False) -> Iterator[None]:
     """
-    In the `with` block, let the first SIGINT and the first SIGTERM only add their numbers to a
-    list. The next one ends this process at once, unless it is a worker, which gets a signal from
-    the terminal and another one from the process that has started it.
+    In the `with` block, the first SIGINT and the first SIGTERM only add their numbers to `noted`.
+    The second one ends this process at once, unless it is a worker: a worker receives each signal
+    twice, from the terminal and from the process that started it.
     """
 
     def note(number: int, frame: Any) -> None:
@@ -63,13 +64,13 @@ def noted_signals(noted: list[int], is_worker: bool = False) -> Iterator[None]:
         os.write(2, b"\nSaving and ending after this batch. The same signal again ends at once.\n")
 
     numbers = (signal.SIGINT, signal.SIGTERM)
-    with _handled({each: note for each in numbers if signal.getsignal(each) != signal.SIG_IGN}):
+    with _handled({n: note for n in numbers if signal.getsignal(n) != signal.SIG_IGN}):
         yield
 
 
 @contextmanager
 def _handled(handlers: dict[int, Any]) -> Iterator[None]:
-    """Handle signals in the `with` block, if this is the main thread: no other may."""
+    """Handle signals in the `with` block, if this is the main thread; Python allows no other."""
     if threading.current_thread() is not threading.main_thread():
         handlers = {}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
@@ -91,13 +92,13 @@ def describe(error: BaseException) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text with escapes in place of what would control a terminal."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    """Return text with escapes in place of characters that control a terminal."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def end_with(message: str, status: int = 1, number: int = 0) -> NoReturn:
-    """End this program with a line, by an exit status or, if it is given, a signal's number."""
-    with suppress(OSError):  # Ctrl-C ended `tee`, too, which read it.
+    """End this program with a line, and by a signal if its number is given."""
+    with suppress(OSError):  # Ctrl-C also ended `tee`, which read the line.
         print(message, end="\n" if message else "", file=sys.stderr)
     if number:
         end_by_signal(number)
@@ -105,10 +106,10 @@ def end_with(message: str, status: int = 1, number: int = 0) -> NoReturn:
 
 
 def end_by_signal(number: int) -> NoReturn:
-    """End this process by a signal, so that a shell's loop ends too, after the exit functions."""
+    """Run the exit functions and end this process by a signal, so that a shell's loop ends too."""
     signal.signal(number, signal.SIG_DFL)
     atexit._run_exitfuncs()
-    with suppress(OSError, ValueError):  # Nobody reads it, or it is closed.
+    with suppress(OSError, ValueError):  # Standard output has no reader, or is closed.
         print(end="", flush=True)
     signal.raise_signal(number)
     sys.exit(128 + number)  # The signal is blocked.

@@ -1,4 +1,4 @@
-"""Progress bars of our commands: on a terminal one line, in a log file lines."""
+"""The progress bars of our commands: one line on a terminal, several lines in a log file."""
 
 import re
 import sys
@@ -12,12 +12,12 @@ _is_quiet = _is_file_friendly = False
 
 
 def counted(number: int, name: str) -> str:
-    """Return a number of things, such as "1 sentence" or "2,000 words"."""
+    """Return a number and what it counts, such as "1 sentence" or "2,000 words"."""
     return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
 class _LogFile:
-    """Standard error that is no terminal: each state of a bar is a line of its own."""
+    """Standard error when it isn't a terminal: each state of a bar is a new line."""
 
     def write(self, text: str) -> None:
         line = re.sub(r"[\r\n]|\x1b\[A", "", text).strip()
@@ -30,9 +30,9 @@ class _LogFile:
 
 @contextmanager
 def progress_bar(**settings: Any) -> Iterator[Any]:
-    """Show a `tqdm` with these settings, which disappears if the work fails."""
+    """Show a `tqdm` with these settings. It disappears if the work fails."""
     allennlp_logging = sys.modules.get("allennlp.common.logging")
-    if _is_quiet or sys.stderr is None:  # the latter as with 2>&-
+    if _is_quiet or sys.stderr is None:  # closed, as with 2>&-
         settings["disable"] = True
     # Notebooks rewrite lines, as terminals do.
     elif (
@@ -49,8 +49,8 @@ def progress_bar(**settings: Any) -> Iterator[Any]:
 @contextmanager
 def step_bar(description: str, total: int, unit: str = "B") -> Iterator[Callable[[int], Any]]:
     """
-    Show the progress of a step that takes longer than a second. Yield the function that is told how
-    many more bytes (or other units) are done.
+    Show the progress of a step that takes longer than a second. Yield a function to call with the
+    number of bytes (or other units) that were done since the last call.
     """
     with progress_bar(desc=description, total=total, unit=unit, unit_scale=True, delay=1.0) as bar:
         yield bar.update
@@ -58,7 +58,7 @@ def step_bar(description: str, total: int, unit: str = "B") -> Iterator[Callable
 
 @contextmanager
 def progress_of_command(quiet: bool = False, file_friendly: bool = False) -> Iterator[None]:
-    """In the `with` block, show no progress if `quiet`, or lines as in a log file."""
+    """In the `with` block, show no progress (`quiet`), or lines as in a log file."""
     global _is_quiet, _is_file_friendly
     before = _is_quiet, _is_file_friendly
     _is_quiet, _is_file_friendly = quiet, file_friendly

@@ -84,7 +84,8 @@ def test_another_allennlp(version, monkeypatch, capsys):
 
 def test_a_file_that_cannot_be_written(capsys):
     LOCAL_FILE.mkdir()
-    assert main(["--activate-here"]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        main(["--activate-here"])
     assert capsys.readouterr().err == "error: .allennlp_plugins: Is a directory\n"
 
 

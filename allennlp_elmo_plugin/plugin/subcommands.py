@@ -1,4 +1,4 @@
-"""Our commands as subcommands of the program `allennlp`, and that program under our name."""
+"""Our commands as subcommands of the program `allennlp`, which also runs under our name."""
 
 import argparse
 import sys
@@ -15,7 +15,7 @@ from allennlp_elmo_plugin.plugin.benchmark.command import ElmoBenchmark
 
 def _register(command: Command) -> None:
     class Adapter(Subcommand):
-        # Our commands have --include-package, so that a missing package is an error like others.
+        # Our commands import packages themselves, so that a missing one is an error like others.
         requires_plugins = False
 
         def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:

@@ -80,8 +80,7 @@ def summarize(runs: Runs) -> list[dict[str, Any]]:
                 "mean": mean(scores),
                 "std": stdev(scores) if len(scores) > 1 else None,
                 "seeds": [run["seed"] for run in results],
-                "seconds": mean(run["seconds"] for run in results),
-                "epochs": mean(run["epochs"] for run in results),
+                **{key: mean(run[key] for run in results) for key in ("seconds", "epochs")},
                 "trained_parameters": results[0]["trained_parameters"],
             }
         mixes = zip(*(run["layer_weights"] for run in results))  # of ELMo, the last model
@@ -134,10 +133,8 @@ def markdown(rows: list[dict[str, Any]]) -> str:
 
 
 def _of_delta(delta: dict[str, Any]) -> str:
-    text = f"{delta['mean']:+.2f}"
-    if delta["beyond_two_standard_errors"]:
-        text = f"**{text}**"
-    return _with_error(text, delta["standard_error"])
+    bold = "**" if delta["beyond_two_standard_errors"] else ""
+    return _with_error(f"{bold}{delta['mean']:+.2f}{bold}", delta["standard_error"])
 
 
 def _with_error(number: str, error: float | None) -> str:

@@ -1,4 +1,4 @@
-"""The evaluator for official scores, in `allennlp evaluate` and in the benchmark."""
+"""The evaluator with official scores, for `allennlp evaluate` and the benchmark."""
 
 import copy
 from typing import Any
@@ -11,7 +11,8 @@ from allennlp.evaluation.evaluator import SimpleEvaluator
 from allennlp.models import Model
 
 PREFIX = "official-"
-# By the task: the function of `scorers.py`, what it needs of an instance, and of a model's output.
+# For each task, the function of `scorers.py` and its arguments: values of an instance, and one of
+# a model's output.
 _SCORERS = {
     **dict.fromkeys(("sst5", "snli", "imdb"), ("class_accuracy", ["label"], "label")),
     **dict.fromkeys(("ner", "chunking"), ("conlleval", ["tags"], "tags")),
@@ -26,7 +27,7 @@ _SCORERS = {
 class OfficialEvaluator(SimpleEvaluator):
     """
     Adds the scores of a task's official scorer, in percent, to AllenNLP's metrics in `allennlp
-    evaluate`: set `"evaluation": {"type": "official", "task": "srl"}` in a config, or use any
+    evaluate`. Set `"evaluation": {"type": "official", "task": "srl"}` in a config, or use any
     archive with `-o '{"evaluation": ...}'`. The names of official scores begin with `official-`.
     Tasks: `sst5`, `ner`, `chunking`, `snli`, `srl`, `coref`, `squad`, `imdb`, `constituency`.
     """
@@ -45,7 +46,7 @@ class OfficialEvaluator(SimpleEvaluator):
         outputs: list[dict[str, Any]] = []
         collate = data_loader.collate_fn
 
-        def keep(batch: list[Instance]) -> Any:
+        def collate_and_keep(batch: list[Instance]) -> Any:
             instances.extend(batch)
             return collate(batch)
 
@@ -53,8 +54,8 @@ class OfficialEvaluator(SimpleEvaluator):
             outputs.extend(_predictions(model, output))
 
         data_loader = copy.copy(data_loader)
-        data_loader.collate_fn = keep
-        data_loader.num_workers = 0  # A worker process would keep the instances to itself.
+        data_loader.collate_fn = collate_and_keep
+        data_loader.num_workers = 0  # The instances of a worker don't reach this process.
         hook = model.register_forward_hook(read)
         metrics = super().__call__(model, data_loader, *args, **kwargs)
         hook.remove()
@@ -64,15 +65,13 @@ class OfficialEvaluator(SimpleEvaluator):
         return metrics
 
 
-def official_scores(
-    task: str, instances: list[Instance], outputs: list[dict[str, Any]]
-) -> dict[str, float]:
+def official_scores(task: str, instances: list[Any], outputs: list[Any]) -> dict[str, float]:
     """Return the scores of a test set, from its instances and a model's outputs for them."""
     from allennlp_elmo_plugin.plugin.evaluation import scorers  # slow: it imports task models
 
-    name, keys, key = _SCORERS[task]
-    gold = [[_gold(instance, each) for instance in instances] for each in keys]
-    return getattr(scorers, name)(*gold, [output[key] for output in outputs])
+    name, keys, output_key = _SCORERS[task]
+    gold = [[_gold(instance, key) for instance in instances] for key in keys]
+    return getattr(scorers, name)(*gold, [output[output_key] for output in outputs])
 
 
 def _gold(instance: Any, key: str) -> Any:
@@ -83,7 +82,7 @@ def _gold(instance: Any, key: str) -> Any:
 
 def _predictions(model: Model, output: dict[str, Any]) -> list[dict[str, Any]]:
     """Return a model's predictions for each instance of a batch."""
-    readable: dict[str, Any] = dict(model.make_output_human_readable(dict(output)))
+    readable: Any = dict(model.make_output_human_readable(dict(output)))
     if "label" not in readable and "label_logits" in readable:  # ESIM outputs no label.
         indices = readable["label_logits"].argmax(-1).tolist()
         readable["label"] = [model.vocab.get_token_from_index(i, "labels") for i in indices]

@@ -21,6 +21,8 @@ from sklearn.metrics import accuracy_score, recall_score
 
 Scores = dict[str, float]
 Clusters = list[frozenset]
+Documents = Sequence[Sequence[Sequence[Any]]]
+"""The clusters of each document; a cluster is a list of mentions, such as `(begin, end)`."""
 
 
 def _f1(precision: Sequence[float], recall: Sequence[float], suffix: str = "") -> Scores:
@@ -72,14 +74,11 @@ def srl_eval(
     return {name: round(100 * metrics[f"{key}-overall"], 2) for name, key in names.items()}
 
 
-def coreference(
-    gold: Sequence[Sequence[Sequence[Any]]], predicted: Sequence[Sequence[Sequence[Any]]]
-) -> Scores:
+def coreference(gold: Documents, predicted: Documents) -> Scores:
     """
-    Score coreference like CoNLL-2012, with predicted mentions (Pradhan et al. 2014). A document is
-    a list of clusters, and a cluster is a list of mentions, such as `(begin, end)`. Clusters of one
-    mention count. Return `f1`, the mean of `f1-muc`, `f1-b_cubed` and `f1-ceafe`, and the precision
-    and recall of each.
+    Score coreference like CoNLL-2012, with predicted mentions (Pradhan et al. 2014). Clusters
+    of one mention count. Return `f1`, the mean of `f1-muc`, `f1-b_cubed` and `f1-ceafe`, and the
+    precision and recall of each.
     """
     true, predictions = (
         [[frozenset(map(tuple, cluster)) for cluster in clusters] for clusters in documents]
@@ -169,9 +168,7 @@ def evalb(gold: Sequence[Tree], predicted: Sequence[Tree]) -> Scores:
 class BracketingScorer(EvalbBracketingScorer):
     """AllenNLP's `EvalbBracketingScorer` without its program in C."""
 
-    def __call__(  # type: ignore[override]
-        self, predicted_trees: list[Tree], gold_trees: list[Tree]
-    ) -> None:
+    def __call__(self, predicted_trees: Any, gold_trees: Any) -> None:  # type: ignore[override]
         for gold, predicted in zip(gold_trees, predicted_trees):
             right, in_gold, in_predicted = bracket_counts(gold, predicted)
             self._correct_predicted_brackets += right

@@ -1,8 +1,7 @@
 """
-All that changes AllenNLP or torch while the plugin is loaded. `compat.py` is for newer versions of
-torch and Python, `jsonnet.py` adds functions to configs, and `drop_in.py` puts our ELMo, and the
-archives of `archival.py`, under AllenNLP's names. docs/migration.md lists every name that is
-replaced.
+What the plugin changes in AllenNLP and torch. `compat.py` is for newer versions of torch and
+Python, `jsonnet.py` adds functions to configs, and `drop_in.py` puts our ELMo, and the archives of
+`archival.py`, under AllenNLP's names. docs/migration.md lists every name that is replaced.
 """
 
 from allennlp_elmo_plugin.plugin.patches import compat, drop_in, jsonnet
@@ -10,5 +9,5 @@ from allennlp_elmo_plugin.plugin.patches import compat, drop_in, jsonnet
 
 def apply() -> None:
     """Apply all patches."""
-    for each in (compat, jsonnet, drop_in):
-        each.apply()
+    for module in (compat, jsonnet, drop_in):
+        module.apply()

@@ -78,9 +78,7 @@ def archive_model(
     return target
 
 
-def load_model(
-    config: Params, weights_path: str, serialization_dir: str | PathLike[str], cuda_device: int
-) -> Model:
+def load_model(config: Params, weights_path: str, serialization_dir: Any, *args: Any) -> Model:
     """Make the model of an unpacked archive as AllenNLP does, but with the archived ELMo files."""
     folder = Path(serialization_dir)
     if (folder / _INDEX).exists():
@@ -93,22 +91,17 @@ def load_model(
                     if not path.exists():  # A folder with both files is there once.
                         path = folder / _FOLDER / f"{place}.options_file"
                     section[argument] = str(path)
-    return _load_model(config, weights_path, serialization_dir, cuda_device)
+    return _load_model(config, weights_path, serialization_dir, *args)
 
 
 def _elmo_files(config: dict[str, Any], opened: ExitStack) -> dict[str, Path]:
-    """
-    Return what an archive contains because of the files that the config names: paths by names in
-    the archive. The paths exist until `opened` is closed.
-    """
+    """Return the paths of the files that a config names, by their names in an archive."""
     index: dict[str, str] = {}
     paths: dict[str, Path] = {}
     for place, _, names in _sections_with_files(config):
-        files = _files_of_model(opened, **names)
-        if files:
+        if files := _files_of_model(opened, **names):
             index.update({f"{place}.{argument}": name for argument, name in names.items()})
-        for argument, path in zip(names, files):
-            paths[f"{_FOLDER}/{place}.{argument}"] = path
+            paths.update({f"{_FOLDER}/{place}.{name}": path for name, path in zip(names, files)})
     if index:
         paths[_INDEX] = _new_folder(opened) / _INDEX
         paths[_INDEX].write_text(json.dumps(index, indent=2), encoding="utf-8")
@@ -142,13 +135,10 @@ def _new_folder(opened: ExitStack) -> Path:
     return Path(opened.enter_context(tempfile.TemporaryDirectory()))
 
 
-def _sections_with_files(
-    section: Any, place: str = ""
-) -> Iterator[tuple[str, dict[str, Any], dict[str, str]]]:
+def _sections_with_files(section: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
     """
-    Yield the sections of a config that name ELMo files, or an archive that may contain some. A
-    section follows its place, the keys that lead to it joined by dots. Its names come last, by
-    argument.
+    Yield each section of a config that names ELMo files, or an archive that may contain some: its
+    place, which is its keys joined by dots, the section, and the names by argument.
     """
     items: Any = section.items() if isinstance(section, dict) else ()
     if isinstance(section, dict):

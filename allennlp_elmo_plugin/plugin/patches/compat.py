@@ -1,11 +1,9 @@
 """Keep AllenNLP 2.10.1, made for torch 1.12 and Python 3.10, working on later versions of both."""
 
 import functools
-import inspect
 import multiprocessing
 import tarfile
 import warnings
-from collections.abc import Iterable
 from typing import Any
 
 import numpy
@@ -42,12 +40,7 @@ def apply() -> None:
         torch.sparse.check_sparse_tensor_invariants.disable()
 
 
-def clip_grad_norm_(
-    parameters: torch.Tensor | Iterable[torch.Tensor],
-    max_norm: float,
-    *args: Any,
-    **kwargs: Any,
-) -> torch.Tensor:
+def clip_grad_norm_(parameters: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
     """
     `torch.nn.utils.clip_grad_norm_` for any mixture of dense and sparse gradients. Sparse gradients
     are coalesced: the gradients of a row are summed, as in a dense gradient.
@@ -66,18 +59,15 @@ def clip_grad_norm_(
             parameter = values.detach()
             parameter.grad = values
         stand_ins.append(parameter)
-    return torch.nn.utils.clip_grad_norm_(stand_ins, max_norm, *args, **kwargs)
+    return torch.nn.utils.clip_grad_norm_(stand_ins, *args, **kwargs)
 
 
 _init_original_plateau_scheduler = ReduceOnPlateauLearningRateScheduler.__init__
 
 
 @functools.wraps(_init_original_plateau_scheduler)
-def _init_plateau_scheduler(*args: Any, **kwargs: Any) -> None:
-    arguments = inspect.signature(_init_original_plateau_scheduler).bind(*args, **kwargs).arguments
-    self = arguments.pop("self")
-    arguments.pop("verbose", None)
-    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(**arguments)
+def _init_plateau_scheduler(self: Any, *args: Any, verbose: bool = False, **kwargs: Any) -> None:
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(*args, **kwargs)
     super(ReduceOnPlateauLearningRateScheduler, self).__init__(scheduler)
 
 

@@ -1,9 +1,4 @@
-"""
-Our ELMo under AllenNLP's names, for models such as `bcn` that import the class itself from
-`allennlp.modules.elmo`; `allennlp.commands.elmo`, for programs written for AllenNLP 0.9; models
-whose only indexer is ELMo's; archives that carry their ELMo files; and `train_model` with a lock on
-the folder of its run.
-"""
+"""Our ELMo, and what it needs of AllenNLP's functions, under AllenNLP's names."""
 
 from pathlib import Path
 from typing import Any
@@ -55,9 +50,9 @@ _token_ids = util.get_token_ids_from_text_field_tensors
 
 def token_ids_from_text_field_tensors(text_field_tensors: Any) -> torch.Tensor:
     """
-    Return what AllenNLP's function does; for characters of ELMo alone 1, the unknown word, for each
-    word, and 0 for padding. `Hotflip` needs real ids: it passes a text without a batch, gets the
-    characters, and says so.
+    Return what AllenNLP's function returns. If there are only ELMo's characters, return 1, the
+    unknown word, for each word and 0 for padding. `Hotflip` needs the ids of words: it passes a
+    text without a batch, gets its characters, and raises an error that says so.
     """
     try:
         return _token_ids(text_field_tensors)
@@ -70,10 +65,7 @@ def token_ids_from_text_field_tensors(text_field_tensors: Any) -> torch.Tensor:
 
 
 def _redirect_from_params(original: Any, replacement: Any) -> None:
-    """
-    Let `original.from_params` make a `replacement`, for arguments annotated with `original`: an
-    annotation keeps the class that it was written with.
-    """
+    """Let `original.from_params` make a `replacement`, for arguments annotated with `original`."""
     from_params = original.from_params.__func__
 
     def redirected(cls: Any, *arguments: Any, **keywords: Any) -> Any:

@@ -1,7 +1,4 @@
-"""
-What every configuration can use: `import` finds this package's configs, and `elmo.libsonnet` and
-`data.libsonnet` call functions of Python. An archive has the evaluated configuration.
-"""
+"""Let configs import those of this package, and use two native functions."""
 
 import functools
 import os
@@ -15,30 +12,28 @@ from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
 from allennlp_elmo_plugin.plugin.registration import replace_attribute
 from allennlp_elmo_plugin.pretrained.find_model import elmo_model
 
-# The error of `std.extVar` about a variable that is missing.
+# What `std.extVar` says about a missing variable.
 _UNSET = re.compile(r"undefined external variable: (\w+)")
 _original_evaluate_file = params.evaluate_file
 
 
 def apply() -> None:
     """
-    Add `std.native("elmo_model")(name)`, and `std.native("ext_var_or_empty")(name)`, which is
-    `std.extVar` with an empty string for a variable that is missing.
+    Add `std.native("elmo_model")(name)`, the files and size of an ELMo, and
+    `std.native("ext_var_or_empty")(name)`, which is empty for a variable that isn't set.
     """
     why = "functions for jsonnet, which the configs of ELMo use"
     replace_attribute(params, "evaluate_file", _evaluate_file, why)
 
 
 @functools.wraps(_original_evaluate_file)
-def _evaluate_file(
-    filename: str, *args: Any, ext_vars: dict[str, str] | None = None, **kwargs: Any
-) -> str:
+def _evaluate_file(filename: str, *args: Any, ext_vars: Any = None, **kwargs: Any) -> str:
     if os.path.isdir(filename):  # jsonnet aborts the process.
         raise ConfigurationError(f"The config {filename} is a folder; give a file in it")
     variables = dict(ext_vars or {})
     kwargs.setdefault("jpathdir", str(CONFIGS))
-    # One parameter each, and no None: jsonnet's binding for Python confuses the names of two
-    # parameters, and counts the references to None wrongly.
+    # Each has one parameter and never returns None: jsonnet's binding for Python confuses the
+    # names of two parameters, and counts references to None wrongly.
     kwargs["native_callbacks"] = {
         "elmo_model": (("name",), elmo_model),
         "ext_var_or_empty": (("name",), lambda name: variables.get(name, "")),

@@ -15,17 +15,18 @@ from allennlp_elmo_plugin.elmo import elmo
 from allennlp_elmo_plugin.embedding import embedder
 from allennlp_elmo_plugin.pretrained.find_model import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
 
-DEFAULT_BATCH_SIZE = 64
+Sentences = Sequence[Sequence[str]]
 
+DEFAULT_BATCH_SIZE = 64
 Elmo = Subcommand.by_name("elmo")
 elmo_command = elmo_of_program.Elmo().run
 
 
 class ElmoEmbedder(embedder.ElmoEmbedder):
     """
-    AllenNLP 0.9's `ElmoEmbedder`. Unlike our class of this name, its default model is the published
-    original, states are carried from batch to batch, a sentence may be a string, which is read
-    letter by letter, and `embed_file` replaces an existing file.
+    AllenNLP 0.9's `ElmoEmbedder`. It differs from our class of this name: the default model is the
+    published original, states are carried from batch to batch, a sentence may be a string, which
+    is read letter by letter, and `embed_file` replaces an existing file.
     """
 
     def __init__(
@@ -37,14 +38,10 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
         super().__init__(str(options_file), str(weight_file), cuda_device, initial_state="carried")
         self.indexer = ELMoTokenCharactersIndexer()
 
-    def batch_to_embeddings(
-        self, batch: Sequence[Sequence[str]]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def batch_to_embeddings(self, batch: Sentences) -> tuple[torch.Tensor, torch.Tensor]:
         return super().batch_to_embeddings(_letters(batch))
 
-    def embed_batch(
-        self, batch: Sequence[Sequence[str]], output_format: str = "all"
-    ) -> list[numpy.ndarray]:
+    def embed_batch(self, batch: Sentences, output_format: str = "all") -> list[numpy.ndarray]:
         arrays = super().embed_batch(_letters(batch), output_format)
         if output_format != "all":
             return arrays
@@ -54,7 +51,7 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
         return super().embed_file(*arguments, **{"overwrite": True, **options})
 
 
-def batch_to_ids(batch: Sequence[Sequence[str]]) -> torch.Tensor:
+def batch_to_ids(batch: Sentences) -> torch.Tensor:
     """Return the character ids of sentences; a string is read letter by letter."""
     return elmo.batch_to_ids(_letters(batch))
 
@@ -64,7 +61,7 @@ def empty_embedding() -> numpy.ndarray:
     return numpy.zeros((3, 0, 1024))
 
 
-def _letters(batch: Sequence[Sequence[str]]) -> list[list[str]]:
+def _letters(batch: Sentences) -> list[list[str]]:
     if any(isinstance(sentence, str) and " " in sentence for sentence in batch):
         warnings.warn("A sentence is a string with spaces, which is read letter by letter")
     return list(map(list, batch))
