@@ -36,14 +36,12 @@ class Elmo(torch.nn.Module):
 
     A new module is in training mode, in which dropout, 0.5 by default, changes the vectors on every
     call: pass `dropout=0.0`, or call `elmo.eval()`. `ElmoEmbedder` has no dropout.
-
-    By default the biLM carries its LSTM states from batch to batch, as AllenNLP's does; see
-    `initial_state`. `elmo._elmo_lstm._elmo_lstm.reset_states()` forgets the carried states once.
+    `elmo._elmo_lstm._elmo_lstm.reset_states()` forgets carried states; see `initial_state`.
 
     # Parameters
 
     options_file, weight_file : `str`
-        options.json and weights.hdf5 of the biLM, or `options_file` alone is a whole model: a
+        options.json and weights.hdf5 of the biLM. Or `options_file` alone names a whole model: a
         folder, an archive or a short name, such as `"tiny"`. See `find_model`.
     num_output_representations : `int`, optional (default = `1`)
         How many mixes to learn, each with weights of its own.
@@ -60,15 +58,16 @@ class Elmo(torch.nn.Module):
         A biLM in place of the two files and its settings, with `num_layers`, `get_output_dim()`,
         and a `forward` that returns `activations` and `mask`.
     initial_state : `str`, optional (default = `"carried"`)
-        What the LSTMs start a sentence from. `"carried"`: what the batch before left in the same
-        row, AllenNLP's behaviour. `"zero"`: zeros. `"settled"`: the state in which the model
-        settles when it reads nothing but sentence boundaries. With the latter two a sentence has
-        the same vectors whatever came before it and whatever else is in the batch.
+        The LSTM state at the start of a sentence: `"carried"`, what the batch before left in the
+        same row, as in AllenNLP; `"zero"`; or `"settled"`, in which the model settles when it reads
+        only sentence boundaries. With the latter two, a sentence's vectors depend neither on
+        earlier batches nor on the rest of the batch.
     precision : `str`, optional (default = `"float32"`)
-        Of the biLM's matrix products: `"float32"`; `"bfloat16"`, faster on hardware that has it;
-        or `"int8"`, faster for a sentence at a time on the CPU, without `requires_grad`.
+        Of the biLM's matrix products: `"float32"`; `"bfloat16"`, which is faster on hardware that
+        has it; or `"int8"`, which is faster on the CPU for one sentence at a time, and can't be
+        combined with `requires_grad`.
     max_cached_words : `int`, optional (default = `50000`)
-        Words whose vectors are kept from batch to batch, where no gradient is needed.
+        How many words' vectors are kept from batch to batch, where no gradient is needed.
     """
 
     def __init__(
@@ -103,23 +102,22 @@ class Elmo(torch.nn.Module):
         self._elmo_lstm = module
         self._has_cached_vocab = vocab_to_cache is not None
         self._keep_sentence_boundaries = keep_sentence_boundaries
-        self._do_layer_norm = do_layer_norm
         self._dropout = torch.nn.Dropout(p=dropout)
-        self._scalar_mixes: list[ScalarMix] = []
+        self._n_mixes = num_output_representations
+        n_layers, is_trainable = module.num_layers, scalar_mix_parameters is None
         for k in range(num_output_representations):
-            scalar_mix = ScalarMix(
-                module.num_layers,  # type: ignore[arg-type]
-                do_layer_norm=do_layer_norm,
-                initial_scalar_parameters=scalar_mix_parameters,
-                trainable=scalar_mix_parameters is None,
-            )
-            self.add_module(f"scalar_mix_{k}", scalar_mix)
-            self._scalar_mixes.append(scalar_mix)
+            mix = ScalarMix(n_layers, do_layer_norm, scalar_mix_parameters, is_trainable)  # type: ignore
+            self.add_module(f"scalar_mix_{k}", mix)
 
     @property
     def bilm(self) -> torch.nn.Module:
         """The language model: an `ElmoBiLm`, unless there is another `module`."""
         return self._elmo_lstm
+
+    @property
+    def _scalar_mixes(self) -> list[Any]:
+        # A mix may have been replaced under its name.
+        return [getattr(self, f"scalar_mix_{k}") for k in range(self._n_mixes)]
 
     def get_output_dim(self) -> int:
         return self._elmo_lstm.get_output_dim()  # type: ignore[operator]
@@ -139,14 +137,15 @@ class Elmo(torch.nn.Module):
         `(batch_size, timesteps, n_directions * projection_dim)`, and `mask`, shape
         `(batch_size, timesteps)`; with the leading dimensions of the input.
         """
-        if not isinstance(inputs, torch.Tensor):
-            raise ValueError(
-                f"got an input of the type {type(inputs).__name__}, but Elmo reads a tensor of "
-                "character ids, also with word_inputs: batch_to_ids(sentences)"
-            )
         if word_inputs is not None and not self._has_cached_vocab:
             logger.warning("Elmo got word_inputs, but has no vocab_to_cache: they are not used.")
             word_inputs = None
+        for tensor in (inputs, inputs if word_inputs is None else word_inputs):
+            if not isinstance(tensor, torch.Tensor):
+                raise ValueError(
+                    f"got an input of the type {type(tensor).__name__}, but Elmo reads a tensor of "
+                    "character ids, batch_to_ids(sentences), and as word_inputs another of indices"
+                )
         leading_shape = inputs.shape[:-2]
         if inputs.dim() > 3:
             inputs = inputs.flatten(0, -3)
@@ -160,9 +159,7 @@ class Elmo(torch.nn.Module):
             output = self._mix_padded(bilm(inputs, word_inputs))
         representations, mask = output["elmo_representations"], output["mask"]
         return {
-            "elmo_representations": [
-                each.view(*leading_shape, *each.shape[1:]) for each in representations
-            ],
+            "elmo_representations": [x.view(*leading_shape, *x.shape[1:]) for x in representations],
             "mask": mask.view(*leading_shape, mask.size(1)),
         }
 
@@ -171,7 +168,7 @@ class Elmo(torch.nn.Module):
         refuse_graphs()
 
     def embed_sentences(self, sentences: Sequence[Sequence[str]]) -> Output:
-        """Return what `forward` does, from words: faster, as cached ones need no character ids."""
+        """Return what `forward` does, from words: faster, as known words need no character ids."""
         bilm = self._elmo_lstm
         if not isinstance(bilm, ElmoBiLm):
             raise ValueError("embed_sentences needs Elmo's own biLM, not another module")
@@ -182,7 +179,7 @@ class Elmo(torch.nn.Module):
 
     def _mix(self, output: BiLmOutput) -> dict[str, Any]:
         """Mix packed layers, which avoids the padding."""
-        mixes = self._current_mixes()
+        mixes = self._scalar_mixes
         # A layer norm, another mix or a hook needs all tokens of the batch at once.
         if not all(is_plain(mix, ScalarMix) and not mix.do_layer_norm for mix in mixes):
             return self._mix_padded(padded_layers(output))
@@ -197,19 +194,13 @@ class Elmo(torch.nn.Module):
         """Mix padded layers, as AllenNLP's `Elmo` does."""
         layers: Any = output["activations"]
         mask: Any = output["mask"]
-        representations = [mix(layers, mask) for mix in self._current_mixes()]
+        representations = [mix(layers, mask) for mix in self._scalar_mixes]
         if not self._keep_sentence_boundaries:
             steps = torch.arange(mask.size(1) - 2, device=mask.device)
             mask = steps < (mask.sum(1, keepdim=True) - 2)  # (batch_size, timesteps)
-            representations = [
-                each[:, 1:-1].masked_fill(~mask.unsqueeze(-1), 0.0) for each in representations
-            ]
-        representations = [self._dropout(each) for each in representations]
-        return {"elmo_representations": representations, "mask": mask}
-
-    def _current_mixes(self) -> list[Any]:
-        # Each may have been replaced under its name.
-        return [getattr(self, f"scalar_mix_{k}") for k in range(len(self._scalar_mixes))]
+            is_padding = ~mask.unsqueeze(-1)
+            representations = [x[:, 1:-1].masked_fill(is_padding, 0.0) for x in representations]
+        return {"elmo_representations": [*map(self._dropout, representations)], "mask": mask}
 
 
 def batch_to_ids(batch: list[list[str]]) -> torch.Tensor:

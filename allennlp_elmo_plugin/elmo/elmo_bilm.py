@@ -34,8 +34,8 @@ logger = logging.getLogger(__name__)
 
 PaddedLayers = dict[str, torch.Tensor | list[torch.Tensor]]
 """
-What AllenNLP's `_ElmoBiLm` returns: the layers as `activations`, shape `(batch_size, timesteps + 2,
-n_directions * projection_dim)` each, and `mask`, shape `(batch_size, timesteps + 2)`.
+What AllenNLP's `_ElmoBiLm` returns: `activations`, of each layer shape `(batch_size, timesteps + 2,
+n_directions * projection_dim)`, and `mask`, shape `(batch_size, timesteps + 2)`.
 """
 
 MAX_CACHED_WORDS = 50_000
@@ -64,11 +64,11 @@ class ElmoBiLm(CachingModule, BiLm):
             raise ValueError("the precision int8 has no gradient: set requires_grad to false")
         with find_model(options_file, weight_file) as files, files.open() as (options, weights):
             is_many_langs = isinstance(options, many_langs.ManyLangsOptions)
-            if not is_many_langs:
+            if not is_many_langs:  # first: options may ask for a million layers
                 weights.check(datasets(options))
             kind = ManyLangsEncoder if is_many_langs else ElmoCharacterEncoder
             encoder = kind(None, None, requires_grad, (options, files))
-            # The forget biases have the 1.0 in them, as in AllenNLP's state dicts.
+            # The forget biases include the 1.0, as in AllenNLP's state dicts.
             super().__init__(replace(options, dropout=0.0), 0.0, encoder, "meta")
             if is_many_langs:
                 table = many_langs.many_langs_datasets(self.state_dict())
@@ -78,7 +78,7 @@ class ElmoBiLm(CachingModule, BiLm):
             load(self, table, weights)
         self.set_precision(precision)
         encoder.max_cached_words = max_cached_words
-        # For warnings about words that are cut: not those whose code points are read.
+        # For a warning about words that are cut, as those whose code points are read are not
         width = encoder.options.max_characters_per_token
         self.max_characters = sys.maxsize if is_many_langs else width
         self.initial_state = initial_state
@@ -87,8 +87,7 @@ class ElmoBiLm(CachingModule, BiLm):
         self._requires_grad = requires_grad
         self.requires_grad_(requires_grad)
         self._word_embedding: torch.nn.Embedding | None = None
-        self._bos_embedding: torch.Tensor | None = None
-        self._eos_embedding: torch.Tensor | None = None
+        self._bos_embedding = self._eos_embedding = torch.empty(0)
         if vocab_to_cache:
             if requires_grad:
                 logger.warning("vocab_to_cache keeps its vectors while the encoder is trained.")
@@ -122,14 +121,14 @@ class ElmoBiLm(CachingModule, BiLm):
         self, inputs: torch.Tensor, word_inputs: torch.Tensor | None = None
     ) -> PaddedLayers:
         """
-        Run the layers over character ids, shape `(batch_size, timesteps, 50)`, or where all words
-        are cached over their indices `word_inputs`, shape `(batch_size, timesteps)`.
+        Run the layers over character ids, shape `(batch_size, timesteps, 50)`. If all words are
+        cached, run them over their indices `word_inputs`, shape `(batch_size, timesteps)`.
         """
         return padded_layers(self.run_ids(inputs, word_inputs))
 
     @model_call
     def run_ids(self, inputs: torch.Tensor, word_inputs: torch.Tensor | None = None) -> BiLmOutput:
-        """Run the layers as `forward` does, and return them packed."""
+        """Do what `forward` does, but return the layers packed."""
         embedded = self._cached_vectors(word_inputs) or self._token_embedder(inputs)
         return self.run(*_pack(embedded["token_embedding"], embedded["mask"]), self.start())
 
@@ -147,7 +146,7 @@ class ElmoBiLm(CachingModule, BiLm):
         carried: CarriedState | None = None,
         reverse: tuple[torch.Tensor, PackedBatch] | None = None,
     ) -> BiLmOutput:
-        """Run the LSTM layers, or what is in their place, which has AllenNLP's interface."""
+        """Run the LSTM layers, or a module with AllenNLP's interface that has replaced them."""
         if self._has_own_lstm or reverse is not None:
             return super().run(vectors, packing, carried, reverse)
         # (n_layers, batch_size, timesteps, n_directions * projection_dim)
@@ -155,7 +154,7 @@ class ElmoBiLm(CachingModule, BiLm):
         directions, layers = self.options.directions, {}
         for direction, outputs in zip(directions, padded.chunk(len(directions), -1)):
             order = packing.reversal if direction == "backward" else slice(None)
-            layers[direction] = [each[order] for each in (vectors, *map(packing.pack, outputs))]
+            layers[direction] = [layer[order] for layer in (vectors, *map(packing.pack, outputs))]
         return BiLmOutput(layers, dict.fromkeys(layers, packing))
 
     @property
@@ -173,7 +172,6 @@ class ElmoBiLm(CachingModule, BiLm):
             return None
         check_gaps(has_gap)
         vectors = self._word_embedding(word_inputs)  # (batch_size, timesteps, dim)
-        assert self._bos_embedding is not None and self._eos_embedding is not None
         boundaries = self._bos_embedding.to(vectors), self._eos_embedding.to(vectors)
         vectors, mask = add_boundaries(vectors, is_word.sum(1), *boundaries)
         return {"token_embedding": vectors, "mask": mask}
@@ -186,11 +184,11 @@ class ElmoBiLm(CachingModule, BiLm):
         if self._has_plain_encoder():
             return super()._embed_words(sentences)
         embedded = self._token_embedder(self.character_ids(sentences))
-        # Without the boundaries that the encoder adds.
+        # The encoder adds boundaries to those that are in the sentences already.
         return _pack(embedded["token_embedding"][:, 1:], embedded["mask"][:, 2:])
 
     def start(self) -> CarriedState:
-        """Return the state that sentences start from, by `initial_state`."""
+        """Return the state from which sentences start, by `initial_state`."""
         if not self._has_own_lstm:
             return FixedState()  # not used
         return self.settled_state() if self.initial_state == "settled" else self.lstm.start()
@@ -198,8 +196,8 @@ class ElmoBiLm(CachingModule, BiLm):
     @model_call
     def settled_state(self) -> FixedState:
         """
-        Return what is left, in either direction, when the sentence without a word, `<S> </S>`, is
-        read from zero until ten times change no state by more than 1e-6, at most 100 times.
+        Return the state of each direction after reading the sentence without a word, `<S> </S>`,
+        from zero, until ten repetitions change no number by more than 1e-6, at most 100 times.
         """
         if not self._has_plain_encoder():
             return self._settle()
@@ -207,7 +205,7 @@ class ElmoBiLm(CachingModule, BiLm):
         return self._settled.get(weights, self._settle, self.precision)
 
     def _settle(self) -> FixedState:
-        with torch.enable_grad():  # in training nothing is prepared for two words
+        with torch.enable_grad():  # so that in training nothing is prepared for two words
             vectors, _ = self._embed_words([self.token_layer.boundary_words])
         vectors = vectors.detach().repeat(10, 1)  # (20, projection_dim)
         packing = PackedBatch([20], 20, vectors.device)
@@ -221,7 +219,7 @@ class ElmoBiLm(CachingModule, BiLm):
         return FixedState(state)
 
     def fingerprint(self) -> dict[str, str]:
-        """Return what layers depend on: a digest of the model, and the settings."""
+        """Return what the layers depend on: a digest of the model, and the settings."""
         digest = hashlib.sha256(json.dumps(self.options.architecture).encode())
         for module in (self.token_layer, self.lstm):
             for name, parameter in sorted(module.named_parameters()):
@@ -233,16 +231,13 @@ class ElmoBiLm(CachingModule, BiLm):
 
 def _pack(vectors: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, PackedBatch]:
     """
-    Return vectors, shape `(batch_size, timesteps, projection_dim)`, without their padding, shape
-    `(n_tokens, projection_dim)`, by a mask of shape `(batch_size, timesteps)`.
+    Remove the padding of vectors, shape `(batch_size, timesteps, projection_dim)`, by a mask, shape
+    `(batch_size, timesteps)`. Return shape `(n_tokens, projection_dim)`.
     """
     packing = PackedBatch(mask.sum(1).tolist(), mask.size(1), mask.device)
     return packing.pack(vectors), packing
 
 
 def padded_layers(output: BiLmOutput) -> PaddedLayers:
-    """Return layers as AllenNLP's `_ElmoBiLm` does."""
-    return {
-        "activations": [output.unpack(layer) for layer in range(output.n_layers)],
-        "mask": output.packing.mask(),
-    }
+    layers = [output.unpack(layer) for layer in range(output.n_layers)]
+    return {"activations": layers, "mask": output.packing.mask()}

@@ -23,13 +23,12 @@ from allennlp_elmo_plugin.pretrained.find_model import ModelFiles, find_model
 
 class ElmoCharacterEncoder(CharacterEncoder):
     """
-    AllenNLP's `_ElmoCharacterEncoder` over our `CharacterEncoder`: from the character ids of
-    sentences to token vectors, sentence boundaries added.
+    AllenNLP's `_ElmoCharacterEncoder` over our `CharacterEncoder`: it adds sentence boundaries to
+    the character ids of sentences, and computes the vectors of the tokens.
     """
 
-    # (max_characters,) each, by the names that they have in AllenNLP's class
-    _beginning_of_sentence_characters: torch.Tensor
-    _end_of_sentence_characters: torch.Tensor
+    _beginning_of_sentence_characters: torch.Tensor  # (max_characters,)
+    _end_of_sentence_characters: torch.Tensor  # (max_characters,)
 
     def __init__(
         self,
@@ -38,7 +37,7 @@ class ElmoCharacterEncoder(CharacterEncoder):
         requires_grad: bool = False,
         opened: tuple[BiLmOptions, ModelFiles] | None = None,
     ) -> None:
-        if opened is not None:  # by a model that loads the values
+        if opened is not None:  # The language model loads the parameters.
             self._make(*opened, requires_grad)
             return
         with find_model(options_file, weight_file) as files, files.open() as (options, weights):
@@ -55,18 +54,18 @@ class ElmoCharacterEncoder(CharacterEncoder):
         super().__init__(options.char_cnn, dim, project, "meta")
         self.requires_grad = requires_grad
         self.requires_grad_(requires_grad)
-        # What programs read of AllenNLP's class.
+        # Programs read these attributes of AllenNLP's class.
         self._options = options.to_dict()
         self._weight_file = str(files.weights)
         words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]
-        ids = words_to_character_ids(words, options.char_cnn.max_characters_per_token)
-        for name, characters in zip(("beginning", "end"), torch.from_numpy(ids).long()):
-            self.register_buffer(f"_{name}_of_sentence_characters", characters, persistent=False)
+        rows = words_to_character_ids(words, options.char_cnn.max_characters_per_token)
+        for name, ids in zip(("beginning", "end"), torch.from_numpy(rows).long()):
+            self.register_buffer(f"_{name}_of_sentence_characters", ids, persistent=False)
 
     def forward(self, inputs: torch.Tensor) -> dict[str, torch.Tensor]:  # type: ignore[override]
         """
-        Return `token_embedding`, shape `(batch_size, timesteps + 2, output_dim)`, and `mask`, shape
-        `(batch_size, timesteps + 2)`, of character ids, shape `(batch_size, timesteps, 50)`.
+        Embed character ids, shape `(batch_size, timesteps, 50)`. Return `token_embedding`, shape
+        `(batch_size, timesteps + 2, output_dim)`, and `mask`, shape `(batch_size, timesteps + 2)`.
         """
         inputs = fit_width(inputs, self.options.max_characters_per_token)
         is_word = (inputs > 0).any(-1)  # (batch_size, timesteps)
@@ -90,8 +89,8 @@ class ElmoCharacterEncoder(CharacterEncoder):
 
 def fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
     """
-    Return character ids, shape `(batch_size, timesteps, width)`, of words cut to as many characters
-    as a model was trained with, shape `(batch_size, timesteps, max_characters)`.
+    Cut character ids, shape `(batch_size, timesteps, width)`, to the `max_characters` a word with
+    which the model was trained. Return shape `(batch_size, timesteps, max_characters)`.
     """
     width = inputs.size(-1)
     is_wrong = inputs.dim() < 3 or inputs.is_floating_point() or width < max_characters
@@ -126,9 +125,9 @@ def add_boundaries(
     tokens: torch.Tensor, lengths: torch.Tensor, begin: torch.Tensor, end: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
-    Set `begin` and `end`, shape `(dim,)` each, around every sentence of `tokens`, shape
-    `(batch_size, timesteps, dim)`, with `lengths`, shape `(batch_size,)`; also around one without a
-    token, as AllenNLP does. Return them, and their mask, shape `(batch_size, timesteps + 2)`.
+    Put `begin` and `end`, shape `(dim,)` each, around sentences, shape `(batch_size, timesteps,
+    dim)`, of `lengths`, shape `(batch_size,)`; as in AllenNLP, also around one without a token.
+    Return shape `(batch_size, timesteps + 2, dim)`, and the mask of this.
     """
     bounded = torch.nn.functional.pad(tokens, (0, 0, 1, 1))  # (batch_size, timesteps + 2, dim)
     bounded[:, 0] = begin

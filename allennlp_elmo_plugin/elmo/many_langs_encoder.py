@@ -1,4 +1,4 @@
-"""The token layer of ELMoForManyLangs, which embeds words, and the code points of each."""
+"""The token layer of ELMoForManyLangs, which embeds words and the code points of each."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,15 +14,15 @@ from allennlp_elmo_plugin.elmo.elmo_character_encoder import ElmoCharacterEncode
 from allennlp_elmo_plugin.pretrained.checkpoints import many_langs
 from allennlp_elmo_plugin.pretrained.find_model import ModelFiles
 
-# No UTF-8 and no row of character ids begins with it.
+# Neither UTF-8 nor a row of character ids begins with this byte.
 _WORD = b"\xff"
 
 
 class ManyLangsEncoder(ElmoCharacterEncoder):
     """
-    An `ElmoCharacterEncoder` whose characters are code points in a dictionary, and which adds the
-    embeddings of words in another one. `embed_words` reads words exactly; of character ids, the
-    bytes are decoded. A call makes tables only for its own characters, as there may be 17,000.
+    An `ElmoCharacterEncoder` that looks up code points in a dictionary, and whole words in another
+    one. `embed_words` reads words exactly; character ids are decoded as bytes. A call makes tables
+    only for its own characters, as a dictionary may have 17,000.
     """
 
     boundary_words = (many_langs.BEGIN_SENTENCE, many_langs.END_SENTENCE)
@@ -31,23 +31,18 @@ class ManyLangsEncoder(ElmoCharacterEncoder):
 
     def _make(self, options: Any, files: ModelFiles, requires_grad: bool) -> None:
         super()._make(options, files, requires_grad)
-        assert isinstance(options, many_langs.ManyLangsOptions)
-        self._dictionaries = options.words, options.characters
+        self._words, self._characters = options.words, options.characters
         self._max_characters = options.max_characters
-        shapes = {
-            "_char_embedding_weights": options.character_shape,
-            "_word_embedding_weights": options.word_shape,
-        }
-        for name, shape in shapes.items():
-            self._parameters.pop(name, None)
+        del self._char_embedding_weights
+        for name, shape in (("char", options.character_shape), ("word", options.word_shape)):
             if all(shape):
                 table = torch.nn.Parameter(torch.empty(shape, device="meta"))
-                self.register_parameter(name, table)
+                self.register_parameter(f"_{name}_embedding_weights", table)
             else:  # It is in no file.
-                self.register_buffer(name, torch.empty(0), persistent=False)
+                buffer = torch.empty(0)
+                self.register_buffer(f"_{name}_embedding_weights", buffer, persistent=False)
         n_columns = options.word_shape[1] + self.options.n_filters
         self._projection = torch.nn.Linear(n_columns, self.output_dim, device="meta")
-        self.requires_grad_(requires_grad)
 
     @property
     def weights(self) -> list[torch.Tensor]:
@@ -60,16 +55,15 @@ class ManyLangsEncoder(ElmoCharacterEncoder):
     def _encode(self, spellings: list[bytes], prepared: Any) -> torch.Tensor:
         words = [_word_of(spelling)[: self._max_characters - 2] for spelling in spellings]
         starts = range(0, max(1, len(words)), WORDS_AT_ONCE)
-        parts = [words[start : start + WORDS_AT_ONCE] for start in starts]
+        parts = (words[start : start + WORDS_AT_ONCE] for start in starts)
         return torch.cat([self._encode_words(part, prepared) for part in parts])
 
     def _encode_words(self, words: list[str], prepared: Any) -> torch.Tensor:
-        device, (word_ids, _) = self._word_embedding_weights.device, self._dictionaries
-        of_words = None
-        if word_ids:
-            unknown = word_ids[many_langs.UNKNOWN]
-            found = [word_ids.get(word, unknown) for word in words]
-            rows = torch.tensor(found, dtype=torch.long, device="cpu")
+        device, of_words = self._word_embedding_weights.device, None
+        if self._words:
+            unknown = self._words[many_langs.UNKNOWN]
+            word_ids = [self._words.get(word, unknown) for word in words]
+            rows = torch.tensor(word_ids, dtype=torch.long, device="cpu")
             of_words = self._word_embedding_weights[rows.to(device)]  # (len(words), word_dim)
             if not self.options.filters:
                 return self._linear(-1, padded_rows(of_words), prepared)[: len(words)]
@@ -80,23 +74,22 @@ class ManyLangsEncoder(ElmoCharacterEncoder):
     def _character_ids(self, words: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
         """
         Return the characters of words, shape `(len(words), max_characters)`, as places in a tensor
-        of distinct ids, shape `(n_distinct,)`, where the padding's is the first.
+        of distinct ids, shape `(n_distinct,)`, of which the padding's is the first.
         """
-        _, ids = self._dictionaries
-        first, last = ids[many_langs.FIRST], ids[many_langs.LAST]
-        unknown, padding = ids[many_langs.UNKNOWN], ids[many_langs.PADDING]
+        keys = many_langs.FIRST, many_langs.LAST, many_langs.UNKNOWN, many_langs.PADDING
+        first, last, unknown, padding = map(self._characters.__getitem__, keys)
         places = {padding: 0}
         rows = np.zeros((len(words), self._max_characters), dtype=np.int64)
         for row, word in zip(rows, words):
             characters = [word] if word in self.boundary_words else word
-            spelled = [first, *(ids.get(each, unknown) for each in characters), last]
-            row[: len(spelled)] = [places.setdefault(each, len(places)) for each in spelled]
+            ids = [first, *(self._characters.get(key, unknown) for key in characters), last]
+            row[: len(ids)] = [places.setdefault(number, len(places)) for number in ids]
         distinct = torch.tensor(list(places), dtype=torch.long, device="cpu")
         return torch.from_numpy(rows), distinct
 
 
 def _word_of(spelling: bytes) -> str:
-    """Return a word from what `embed_words` made of it, or from a row of character ids."""
+    """Return the word that `embed_words` encoded, or that a row of character ids spells."""
     if spelling.startswith(_WORD):
         return spelling[1:].decode("utf-8", "surrogatepass")
     ids = np.frombuffer(spelling, dtype=np.int16) - 1

@@ -1,4 +1,4 @@
-"""The occurrences of a word in a text: their vectors, and which are like a given one."""
+"""The occurrences of a word in a text: their vectors, and which of them are most alike."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ from allennlp_elmo_plugin.embedding.batches import BatchEmbedder
 MAX_OCCURRENCES = 1000
 """Default number of occurrences that are compared, drawn at random if there are more."""
 
-# Of few occurrences, the mean says more about them than about the word: so many zeros are added.
+# The mean of few occurrences says more about them than about the word. Zeros keep it small.
 _N_ZEROS = 5
 _MAX_SENTENCE = 200
 _N_GROUPS = 2
@@ -25,9 +25,9 @@ _SHOWN_COLUMNS = 34  # on each side of the word
 
 class Occurrence(NamedTuple):
     """
-    A word in a sentence, of which there are 100 words on each side at most: its position there, the
-    sentence's number in the text, if it is from there, how many words of the sentence were left out
-    at its start, and the similarity to the query. `str()` shows it in the middle of a line.
+    A word in a sentence, of which long ones are cut to 100 words on each side: its position there,
+    the sentence's number in the text if it is from there, how many words were cut off at the start,
+    and the similarity to the query. `str()` shows the word in the middle of a line.
     """
 
     sentence: list[str]
@@ -59,7 +59,7 @@ class Neighbours(NamedTuple):
     nearest: list[Occurrence]
 
     def __str__(self) -> str:
-        rows = [f"{each.similarity:7.2f}  {each}" for each in self.nearest]
+        rows = [f"{place.similarity:7.2f}  {place}" for place in self.nearest]
         return "\n".join([f"  query  {self.query}", *rows])
 
 
@@ -67,53 +67,53 @@ def nearest(
     vectors_of: Callable[[Sequence[Occurrence]], numpy.ndarray],
     word: str,
     sentences: Iterable[list[str]],
-    queries: Iterable[list[str]] | None = None,
-    n_nearest: int = 5,
-    max_occurrences: int = MAX_OCCURRENCES,
+    queries: Iterable[list[str]] | None,
+    n_nearest: int,
+    max_occurrences: int,
 ) -> list[Neighbours]:
     """Do what `ElmoEmbedder.nearest` describes with vectors of shape `(places, dim)`."""
-    asked: list[Occurrence] = []
-    for query in check_sentences([] if queries is None else queries):
+    places: list[Occurrence] = []
+    for query in check_sentences(queries or []):
         if word not in query:
             raise ValueError(f"the word {word!r} is not in the query {' '.join(query)!r}")
-        asked += _occurrences(word, query)
-    found, _ = sample_occurrences(word, sentences, max_occurrences)
-    if not asked and len(found) < _N_GROUPS:
+        places += _occurrences(word, query)
+    n_queries = len(places)
+    places += sample_occurrences(word, sentences, max_occurrences)[0]
+    if len(places) < _N_GROUPS:
         raise ValueError(
             f"the word {word!r} occurs once in the text (the same sentence again doesn't count); "
             "give more text, or a query"
         )
-    places = [*asked, *found]
     vectors = comparable(vectors_of(places))  # (places, dim)
     results = []
-    for index in range(len(asked)) if asked else _middles(vectors):
-        similarities = (vectors[len(asked) :] @ vectors[index]).tolist()
-        # Other occurrences in the same sentence are others, but the query itself isn't.
-        others = [
+    for index in range(n_queries) or _middles(vectors):
+        similarities = (vectors[n_queries:] @ vectors[index]).tolist()
+        # The query is not its own neighbour, but the same word elsewhere in its sentence is one.
+        neighbours = [
             place._replace(similarity=similarity)
-            for place, similarity in zip(found, similarities)
+            for place, similarity in zip(places[n_queries:], similarities)
             if place.key != places[index].key
         ]
-        others.sort(key=lambda place: -place.similarity)
-        results.append(Neighbours(places[index], others[:n_nearest]))
+        neighbours.sort(key=lambda place: -place.similarity)
+        results.append(Neighbours(places[index], neighbours[:n_nearest]))
     return results
 
 
 def _occurrences(word: str, sentence: list[str], number: int | None = None) -> list[Occurrence]:
-    found = []
-    for position in [i for i, each in enumerate(sentence) if each == word]:
-        start, near = 0, sentence
+    occurrences = []
+    for position in [i for i, other in enumerate(sentence) if other == word]:
+        start, context = 0, sentence
         if len(sentence) > _MAX_SENTENCE:
             start = max(0, position - _MAX_SENTENCE // 2)
-            near = sentence[start : position + 1 + _MAX_SENTENCE // 2]
-        found.append(Occurrence(near, position - start, number, start))
-    return found
+            context = sentence[start : position + 1 + _MAX_SENTENCE // 2]
+        occurrences.append(Occurrence(context, position - start, number, start))
+    return occurrences
 
 
 def group(vectors: numpy.ndarray, n_groups: int | None = None) -> list[int]:
     """
-    Return the group of each vector, the largest group 0: of `n_groups` found by k-means, by default
-    of as many as have the highest silhouette.
+    Return the number of each vector's group, 0 for the largest. k-means makes `n_groups`, by
+    default as many as have the highest silhouette.
     """
     labels = [0] * len(vectors)
     if n_groups is not None:
@@ -121,16 +121,16 @@ def group(vectors: numpy.ndarray, n_groups: int | None = None) -> list[int]:
     elif (most := min(8, math.isqrt(len(vectors) // 2))) > 1:
         from sklearn.metrics import silhouette_score
 
-        found = [_k_means(vectors, number) for number in range(2, most + 1)]
-        labels = max(found, key=lambda each: len({*each}) > 1 and silhouette_score(vectors, each))
+        choices = [_k_means(vectors, number) for number in range(2, most + 1)]
+        labels = max(choices, key=lambda some: len({*some}) > 1 and silhouette_score(vectors, some))
     by_size = [label for label, _ in Counter(labels).most_common()]
     return [by_size.index(label) for label in labels]
 
 
 def _k_means(vectors: numpy.ndarray, number: int) -> list[int]:
-    """Return the groups whose vectors are nearest to their means, of twenty random starts."""
+    """Return the groups of twenty random starts whose vectors are nearest to their means."""
     generator = numpy.random.default_rng(0)
-    found = []
+    results = []  # of a sum of squared distances, and the groups
     for _ in range(20):
         means = vectors[generator.choice(len(vectors), number, replace=False)]
         labels = numpy.full(len(vectors), -1)
@@ -142,31 +142,31 @@ def _k_means(vectors: numpy.ndarray, number: int) -> list[int]:
                 break
             for group in numpy.unique(labels):
                 means[group] = vectors[labels == group].mean(0)
-        found.append((distances.min(1).sum(), labels.tolist()))
-    return min(found)[1]
+        results.append((distances.min(1).sum(), labels.tolist()))
+    return min(results)[1]
 
 
 def _middles(vectors: numpy.ndarray) -> list[int]:
     """Return the vector in the middle of each group of `(n, dim)`, the larger group first."""
     groups = numpy.array(group(vectors, _N_GROUPS))
     members = [numpy.flatnonzero(groups == number) for number in range(groups.max() + 1)]
-    return [int(each[numpy.argmax(vectors[each] @ vectors[each].mean(0))]) for each in members]
+    return [int(rows[numpy.argmax(vectors[rows] @ vectors[rows].mean(0))]) for rows in members]
 
 
 def sample_occurrences(
     word: str, sentences: Iterable[list[str]], size: int
 ) -> tuple[list[Occurrence], int]:
     """
-    Return occurrences of a word in the order of the text: all of them, or `size` drawn at random
-    with the same result each time; and how many there are. Of sentences that are the same, one
-    is in the sample; only if all occurrences are, the number is exact.
+    Return occurrences of a word in the order of the text, all of them or a random sample of `size`,
+    the same each time; and how many there are. Equal sentences are in the sample once. The number
+    is exact if all occurrences are in it; otherwise it may count equal sentences again.
     """
     sample: list[Occurrence] = []
     keys = set()  # of the sample
     generator = random.Random(0)
     n_found, n_words = 0, 0
-    for number, given in enumerate(sentences):
-        (sentence,) = check_sentences([given])
+    for number, sentence in enumerate(sentences):
+        (sentence,) = check_sentences([sentence])
         n_words += len(sentence)
         for place in _occurrences(word, sentence, number):
             if place.key in keys:
@@ -190,15 +190,12 @@ def embed_places(
     embedder: BatchEmbedder, places: Sequence[Occurrence], output_format: str
 ) -> numpy.ndarray:
     """Return vectors of the `"top"` layer, shape `(places, dim)`, or `"all"`, one axis more."""
-    rows: dict[int, list[int]] = {}  # by the identity of a sentence, which many may share
-    for row, place in enumerate(places):
-        rows.setdefault(id(place.sentence), []).append(row)
-    sentences = [places[each[0]].sentence for each in rows.values()]
-    vectors = {}  # (dim,) or (layers, dim) each
-    for i, layers in embedder.embed_all(sentences, output_format):
-        for row in rows[id(sentences[i])]:
-            vectors[row] = layers[..., places[row].position, :].copy()
-    return numpy.stack([vectors[row] for row in range(len(places))], axis=-2)
+    by_sentence = itertools.groupby(places, lambda place: id(place.sentence))
+    groups = [list(group) for _, group in by_sentence]
+    vectors = {}  # ([layers,] places of the sentence, dim) each
+    for i, layers in embedder.embed_all([group[0].sentence for group in groups], output_format):
+        vectors[i] = layers[..., [place.position for place in groups[i]], :]
+    return numpy.concatenate([vectors[i] for i in range(len(groups))], axis=-2)
 
 
 def read_vectors(layers_file: str, places: Sequence[Occurrence]) -> numpy.ndarray:
@@ -220,7 +217,7 @@ def read_vectors(layers_file: str, places: Sequence[Occurrence]) -> numpy.ndarra
 
 
 def comparable(vectors: numpy.ndarray) -> numpy.ndarray:
-    """Return vectors, shape `(..., places, dim)`, less their mean and of length 1."""
+    """Subtract the mean of vectors, shape `(..., places, dim)`, and scale them to length 1."""
     vectors = vectors - vectors.sum(-2, keepdims=True) / (vectors.shape[-2] + _N_ZEROS)
     lengths = numpy.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / numpy.maximum(lengths, numpy.finfo("float32").tiny)

@@ -157,7 +157,8 @@ def quantized(elmo):
     [
         (lambda elmo: elmo(SENTENCES), "got an input of the type list, .* batch_to_ids"),
         (lambda elmo: elmo(TEXT.numpy()), "type ndarray"),
-        (lambda elmo: elmo(None, word_inputs=TEXT[..., 0]), "NoneType, .* also with word_inputs"),
+        (lambda elmo: elmo(None, word_inputs=TEXT[..., 0]), "NoneType, .*character ids"),
+        (lambda elmo: elmo(TEXT, [[1]]), "type list, .* as word_inputs another of indices"),
         (lambda elmo: Elmo("tiny", num_output_representations=0), "must be at least 1"),
         (lambda elmo: Elmo("a/weights.hdf5", "a/options.json"), "weights.hdf5: these are weights"),
         (torch.jit.script, "can't be traced or exported"),
@@ -168,7 +169,7 @@ def quantized(elmo):
 @pytest.mark.filterwarnings("ignore")
 def test_mistakes(elmo_pair, call, message):
     with pytest.raises(Exception, match=message):
-        call(elmo_pair().ours)
+        call(elmo_pair(vocab_to_cache=["", "a"]).ours)
 
 
 def test_threads_that_share_a_carried_state_see_whole_ones(elmo_pair):
