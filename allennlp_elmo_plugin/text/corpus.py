@@ -21,13 +21,8 @@ READ_BYTES = 2**18
 
 def find_files(paths: PathOrPaths) -> list[Path]:
     """
-    Find the files of a corpus.
-
-    # Parameters
-
-    paths : `str`, `os.PathLike`, or several of them
-        Each a file, a folder (all files in it but hidden ones) or a glob. The files of the last two
-        are sorted by name.
+    Return the files of a corpus. A path is a file, a folder (all files in it but hidden ones) or a
+    glob; the files of a folder or a glob are sorted by name.
     """
     files: list[Path] = []
     for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
@@ -65,20 +60,17 @@ def read_text(
     update: Callable[[int], Any] = int,
 ) -> Iterator[bytes]:
     """
-    Read the lines of a corpus, and yield about 256 kB of them at a time, as one text in UTF-8, as
-    `join_lines` returns it.
+    Read the lines of a corpus. Yield about 256 kB of them at a time, as `join_lines` returns them.
 
     # Parameters
 
-    files : `Iterable[Path]`
     encoding_errors : `str`, optional (default = `"strict"`)
         For bytes that are not UTF-8: "strict" (an error that names file and line) or "replace" (by
         U+FFFD).
     shuffle : `random.Random`, optional (default = `None`)
-        If given, it draws the order of the files, and that of the lines in each block of 64 MB of
-        a file.
+        Draws the order of the files, and of the lines in each block of 64 MB of a file.
     update : `Callable[[int], Any]`, optional
-        Called with the number of bytes of the files that have been read since the last call.
+        Called with the number of bytes of the files that were read since the last call.
     """
     files = list(files)
     if shuffle is not None:
