@@ -16,7 +16,7 @@ from allennlp.modules.sampled_softmax_loss import SampledSoftmaxLoss
 
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.text.vocabulary_folder import write_vocabulary_folder
+from allennlp_elmo_plugin.text.vocabulary import write_vocabulary_folder
 from speed.original import ElmoCharacterEncoder
 from speed.report import Row, take_turns
 from speed.workload import NUM_STEPS, Batch, Corpus, OurTraining, make_batch

@@ -13,7 +13,7 @@ from allennlp_elmo_plugin.bilm.characters import (
 )
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.softmax import Softmax
-from allennlp_elmo_plugin.text.vocabulary_file import UNKNOWN_WORD
+from allennlp_elmo_plugin.text.vocabulary import UNKNOWN_WORD
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ from typing import Any
 
 from allennlp_elmo_plugin.analysis.figures import figure
 from allennlp_elmo_plugin.pretrained.training_run import archived_options
-from allennlp_elmo_plugin.text.vocabulary_folder import VOCABULARY_FOLDER, read_vocabulary_folder
+from allennlp_elmo_plugin.text.vocabulary import VOCABULARY_FOLDER, read_vocabulary_folder
 
 Curves = dict[str, list[tuple[float, float]]]
 """By the kind of perplexity, points of epochs trained and perplexity."""

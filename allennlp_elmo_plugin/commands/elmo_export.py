@@ -14,8 +14,11 @@ from allennlp_elmo_plugin.pretrained.find_model import find_model
 from allennlp_elmo_plugin.pretrained.language_model import read_model
 from allennlp_elmo_plugin.pretrained.model_card import model_card, read_training
 from allennlp_elmo_plugin.pretrained.weight_file import WEIGHT_DTYPES, write_softmax, write_weights
-from allennlp_elmo_plugin.text.vocabulary_file import write_vocabulary_file
-from allennlp_elmo_plugin.text.vocabulary_folder import VOCABULARY_FOLDER, write_vocabulary_folder
+from allennlp_elmo_plugin.text.vocabulary import (
+    VOCABULARY_FOLDER,
+    write_vocabulary_file,
+    write_vocabulary_folder,
+)
 
 _OUTPUTS = (
     *(files.OPTIONS_FILE, files.WEIGHT_FILE, files.SOFTMAX_FILE),

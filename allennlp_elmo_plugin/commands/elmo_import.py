@@ -19,7 +19,7 @@ from allennlp_elmo_plugin.pretrained.adagrad_file import write_adagrad_state
 from allennlp_elmo_plugin.pretrained.checkpoints import saved_variables
 from allennlp_elmo_plugin.pretrained.find_model import find_model
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel, read_model
-from allennlp_elmo_plugin.text.vocabulary_folder import VOCABULARY_FOLDER, write_vocabulary_folder
+from allennlp_elmo_plugin.text.vocabulary import VOCABULARY_FOLDER, write_vocabulary_folder
 
 
 class ElmoImport(Command):

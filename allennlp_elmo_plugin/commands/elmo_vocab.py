@@ -11,12 +11,13 @@ from allennlp_elmo_plugin.pretrained.file_names import VOCABULARY_FILE
 from allennlp_elmo_plugin.progress import counted, progress_bar
 from allennlp_elmo_plugin.text.checks import check_words
 from allennlp_elmo_plugin.text.corpus import PathOrPaths, find_files, read_text
-from allennlp_elmo_plugin.text.vocabulary_file import (
+from allennlp_elmo_plugin.text.vocabulary import (
     IGNORED_WORD,
     SPECIAL_WORDS,
+    VOCABULARY_FOLDER,
     write_vocabulary_file,
+    write_vocabulary_folder,
 )
-from allennlp_elmo_plugin.text.vocabulary_folder import VOCABULARY_FOLDER, write_vocabulary_folder
 
 COUNTS_FILE = "counts.tsv"
 _OUTPUTS = (VOCABULARY_FOLDER, VOCABULARY_FILE, COUNTS_FILE)

@@ -16,8 +16,7 @@ from allennlp_elmo_plugin.files.whole import PathLike
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import make_language_model
 from allennlp_elmo_plugin.pretrained.file_names import VOCABULARY_FILE
 from allennlp_elmo_plugin.pretrained.find_model import ModelFiles, find_model
-from allennlp_elmo_plugin.text.vocabulary_file import read_vocabulary_file
-from allennlp_elmo_plugin.text.vocabulary_folder import read_vocabulary_folder
+from allennlp_elmo_plugin.text.vocabulary import read_vocabulary_file, read_vocabulary_folder
 
 logger = logging.getLogger(__name__)
 

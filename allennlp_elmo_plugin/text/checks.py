@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from allennlp_elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN
 from allennlp_elmo_plugin.errors import printable
 from allennlp_elmo_plugin.progress import counted
-from allennlp_elmo_plugin.text.vocabulary_file import SPECIAL_WORDS, UNKNOWN_WORD
+from allennlp_elmo_plugin.text.vocabulary import SPECIAL_WORDS, UNKNOWN_WORD
 
 _ESCAPED = re.compile(rb"&(apos|quot|amp|lt|gt|#\d+);")
 

@@ -17,7 +17,7 @@ from allennlp_elmo_plugin.bilm.characters import (
     END_SENTENCE_WORD,
     words_to_character_ids,
 )
-from allennlp_elmo_plugin.text.vocabulary_file import UNKNOWN_WORD
+from allennlp_elmo_plugin.text.vocabulary import UNKNOWN_WORD
 
 LINE_END, BEGIN_SENTENCE, END_SENTENCE = range(3)  # The first is also the padding.
 

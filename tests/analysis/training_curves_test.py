@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 
 from allennlp_elmo_plugin.analysis.training_curves import draw_curves, read_run
-from allennlp_elmo_plugin.text.vocabulary_folder import write_vocabulary_folder
+from allennlp_elmo_plugin.text.vocabulary import write_vocabulary_folder
 from tests.support.bilm_tf import OPTIONS
 
 

@@ -14,7 +14,7 @@ from allennlp.models import archive_model
 from allennlp_elmo_plugin.elmo.elmo import Elmo, batch_to_ids
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
-from allennlp_elmo_plugin.text.vocabulary_file import read_vocabulary_file
+from allennlp_elmo_plugin.text.vocabulary import read_vocabulary_file
 from tests.support.bilm_tf import (
     CHAR_CNN,
     LSTM,

@@ -7,7 +7,7 @@ import pytest
 from allennlp.data import Vocabulary
 
 from allennlp_elmo_plugin.commands.elmo_vocab import count_words, make_vocabulary, select_words
-from allennlp_elmo_plugin.text.vocabulary_file import read_vocabulary_file
+from allennlp_elmo_plugin.text.vocabulary import read_vocabulary_file
 from tests.support.testing import refused
 
 SPECIAL = ["<S>", "</S>", "<UNK>"]

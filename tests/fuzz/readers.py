@@ -42,7 +42,7 @@ from allennlp_elmo_plugin.pretrained.checkpoints import saved_variables, tensorf
 from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
 from allennlp_elmo_plugin.pretrained.weight_file import read_weights
 from allennlp_elmo_plugin.text.lines import open_lines
-from allennlp_elmo_plugin.text.vocabulary_file import read_vocabulary_file
+from allennlp_elmo_plugin.text.vocabulary import read_vocabulary_file
 from tests.support.bilm_tf import REFERENCE
 from tests.support.tensorflow_checkpoint_writer import write_index
 from tests.support.testing import read_arrays, read_files

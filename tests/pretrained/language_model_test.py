@@ -13,8 +13,7 @@ from allennlp.models import archive_model
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
-from allennlp_elmo_plugin.text.vocabulary_file import read_vocabulary_file
-from allennlp_elmo_plugin.text.vocabulary_folder import write_vocabulary_folder
+from allennlp_elmo_plugin.text.vocabulary import read_vocabulary_file, write_vocabulary_folder
 from tests.support.bilm_tf import CHAR_CNN, LSTM, OPTIONS, REFERENCE, load_run, variables
 
 WORDS = read_vocabulary_file(REFERENCE / "data" / "vocab.txt")

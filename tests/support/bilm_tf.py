@@ -12,8 +12,7 @@ from allennlp.data import Vocabulary
 
 from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import datasets
-from allennlp_elmo_plugin.text.vocabulary_file import read_vocabulary_file
-from allennlp_elmo_plugin.text.vocabulary_folder import write_vocabulary_folder
+from allennlp_elmo_plugin.text.vocabulary import read_vocabulary_file, write_vocabulary_folder
 
 REFERENCE = Path(__file__).parents[1] / "fixtures" / "reference"
 

@@ -34,8 +34,7 @@ from allennlp_elmo_plugin.pretrained.file_names import OPTIONS_FILE
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel, read_pretrained
 from allennlp_elmo_plugin.pretrained.training_run import set_options
 from allennlp_elmo_plugin.text.lexicon import IGNORED_TARGET
-from allennlp_elmo_plugin.text.vocabulary_file import UNKNOWN_WORD
-from allennlp_elmo_plugin.text.vocabulary_folder import LM_NAMESPACE
+from allennlp_elmo_plugin.text.vocabulary import LM_NAMESPACE, UNKNOWN_WORD
 
 
 @Model.register("bidirectional_lm")

@@ -18,7 +18,7 @@ from allennlp_elmo_plugin.analysis.sentence_probabilities import (
     sentence_log_probabilities,
 )
 from allennlp_elmo_plugin.text.lines import split_words
-from allennlp_elmo_plugin.text.vocabulary_folder import LM_NAMESPACE
+from allennlp_elmo_plugin.text.vocabulary import LM_NAMESPACE
 
 
 @Predictor.register("bidirectional_lm")

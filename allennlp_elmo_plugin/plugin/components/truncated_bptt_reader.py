@@ -19,7 +19,7 @@ from allennlp_elmo_plugin.plugin.registration import configuration_errors
 from allennlp_elmo_plugin.text.checks import check_text
 from allennlp_elmo_plugin.text.corpus import PathOrPaths, find_files, read_text
 from allennlp_elmo_plugin.text.lexicon import LINE_END, Lexicon
-from allennlp_elmo_plugin.text.vocabulary_folder import LM_NAMESPACE
+from allennlp_elmo_plugin.text.vocabulary import LM_NAMESPACE
 from allennlp_elmo_plugin.text.windows import Window, WindowStream
 
 _COUNTED_BYTES = 32 * 2**20

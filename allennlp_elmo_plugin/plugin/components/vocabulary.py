@@ -16,13 +16,14 @@ from allennlp.data.vocabulary import (
 
 from allennlp_elmo_plugin.plugin.registration import configuration_errors, override_registered
 from allennlp_elmo_plugin.pretrained.file_names import find_vocabulary_file
-from allennlp_elmo_plugin.text.vocabulary_file import SPECIAL_WORDS, read_vocabulary_file
-from allennlp_elmo_plugin.text.vocabulary_folder import (
+from allennlp_elmo_plugin.text.vocabulary import (
     HINT,
     IS_PADDED,
     LM_NAMESPACE,
     NON_PADDED_FILE,
+    SPECIAL_WORDS,
     VOCABULARY_FOLDER,
+    read_vocabulary_file,
 )
 
 

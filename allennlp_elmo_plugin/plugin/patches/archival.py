@@ -32,7 +32,7 @@ from allennlp_elmo_plugin.pretrained.find_model import (
     find_model,
 )
 from allennlp_elmo_plugin.pretrained.weight_file import write_weights
-from allennlp_elmo_plugin.text.vocabulary_folder import VOCABULARY_FOLDER
+from allennlp_elmo_plugin.text.vocabulary import VOCABULARY_FOLDER
 
 logger = logging.getLogger(__name__)
 

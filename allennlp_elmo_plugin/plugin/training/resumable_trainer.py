@@ -30,7 +30,7 @@ from allennlp_elmo_plugin.plugin.training.sparse_ddp_accelerator import (
     SparseDdpWrappedModel,
     check_same,
 )
-from allennlp_elmo_plugin.text.vocabulary_folder import LM_NAMESPACE
+from allennlp_elmo_plugin.text.vocabulary import LM_NAMESPACE
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from allennlp_elmo_plugin.files.locks import lock
 from allennlp_elmo_plugin.files.whole import remove
 from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.plugin.registration import override_registered
-from allennlp_elmo_plugin.text.vocabulary_folder import LM_NAMESPACE, VOCABULARY_FOLDER
+from allennlp_elmo_plugin.text.vocabulary import LM_NAMESPACE, VOCABULARY_FOLDER
 
 # AllenNLP's own, which the plugin replaces under its name.
 _train_model = train.train_model

@@ -6,10 +6,7 @@ from allennlp.data import Vocabulary
 from allennlp_elmo_plugin.plugin.components.vocabulary import (
     check_vocabulary,
 )
-from allennlp_elmo_plugin.text.vocabulary_folder import (
-    read_vocabulary_folder,
-    write_vocabulary_folder,
-)
+from allennlp_elmo_plugin.text.vocabulary import read_vocabulary_folder, write_vocabulary_folder
 
 SPECIAL = ["<S>", "</S>", "<UNK>"]
 

@@ -1,9 +1,14 @@
-"""The vocabulary file of bilm-tf: one word a line, ids are line numbers from 0."""
+"""
+The vocabulary of a language model: bilm-tf's file, one word a line, whose ids are line numbers from
+0; and the folder of AllenNLP's `Vocabulary`, read and written without AllenNLP.
+"""
 
 import os
 import re
 import reprlib
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from pathlib import Path
 
 from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
 from allennlp_elmo_plugin.files.hdf5_file import allowance
@@ -14,13 +19,27 @@ UNKNOWN_WORD = "<UNK>"
 SPECIAL_WORDS = (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, UNKNOWN_WORD)
 IGNORED_WORD = "!!!MAXTERMID"  # a line that bilm-tf skips
 
+VOCABULARY_FOLDER = "vocabulary"
+"""The name of AllenNLP's folder in the output of a command."""
+
+LM_NAMESPACE = "lm_tokens"
+NON_PADDED_FILE = "non_padded_namespaces.txt"
+HINT = (
+    "make it with `allennlp elmo-vocab` and set in the configuration: "
+    '"vocabulary": {"type": "from_files", "directory": OUTPUT}'
+)
+IS_PADDED = (
+    f"the namespace {LM_NAMESPACE} is padded; its ids would not be those of a language model: add "
+    f"a line {LM_NAMESPACE} to {NON_PADDED_FILE} in its folder, or {HINT}"
+)
+
 _WORD_AND_COUNT = re.compile(r"(\S+)\s+\d+", re.ASCII)
 
 
 def read_vocabulary_file(path: str | os.PathLike[str], source: str = "") -> list[str]:
     """
     Return the words in a vocabulary file of bilm-tf, in the order of their ids, without the counts
-    of some published vocabularies. Errors call the file `source`.
+    that some published vocabularies have. Errors call the file `source`.
     """
     source = source or os.fspath(path)
     lines: list[str] = []
@@ -38,23 +57,23 @@ def read_vocabulary_file(path: str | os.PathLike[str], source: str = "") -> list
                 place = f"{source}, line {text.number}"
                 raise ValueError(f"{place}: is empty; remove it (one word a line)")
             lines.append(word)
-    words: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for number, word in enumerate(_without_counts(lines), 1):
         if word == IGNORED_WORD:
             continue
-        if word in words:
+        if word in numbers:
             raise ValueError(
                 f"{source}, line {number}: {reprlib.repr(word)} is there twice, first in line "
-                f"{words[word]}; remove one of the two"
+                f"{numbers[word]}; remove one of the two"
             )
-        words[word] = number
-    missing = [word for word in SPECIAL_WORDS if word not in words]
+        numbers[word] = number
+    missing = [word for word in SPECIAL_WORDS if word not in numbers]
     if missing:
         raise ValueError(
             f"{source}: the special words {', '.join(missing)} are missing; a vocabulary of a "
             f"language model starts with the lines {', '.join(SPECIAL_WORDS)}"
         )
-    return list(words)
+    return list(numbers)
 
 
 def _without_counts(lines: list[str]) -> list[str]:
@@ -70,3 +89,26 @@ def write_vocabulary_file(path: str | os.PathLike[str], words: Iterable[str]) ->
     """Write `words` one a line, whole or not at all."""
     with whole_file(path) as staged, open(staged, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{word}\n" for word in words)
+
+
+def read_vocabulary_folder(directory: str | os.PathLike[str], source: str) -> list[str]:
+    """
+    Return the language model's words in AllenNLP's folder, as `read_vocabulary_file` does. Errors
+    call the folder `source`.
+    """
+    path = Path(directory, f"{LM_NAMESPACE}.txt")
+    padding_path = Path(directory, NON_PADDED_FILE)
+    if not path.is_file() or not padding_path.is_file():
+        raise ValueError(f"{source}: has no {path.name} with {padding_path.name}; {HINT}")
+    patterns = padding_path.read_text(encoding="utf-8", errors="replace").split()
+    if not any(fnmatchcase(LM_NAMESPACE, pattern) for pattern in patterns):
+        raise ValueError(f"{source}: {IS_PADDED}")
+    return read_vocabulary_file(path, f"{source}/{path.name}")
+
+
+def write_vocabulary_folder(directory: str | os.PathLike[str], words: Iterable[str]) -> None:
+    """Write a folder for AllenNLP's `Vocabulary.from_files`; the ids are the indices in `words`."""
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    # As in AllenNLP, namespaces of labels have no padding either.
+    write_vocabulary_file(Path(directory, NON_PADDED_FILE), ("*tags", "*labels", LM_NAMESPACE))
+    write_vocabulary_file(Path(directory, f"{LM_NAMESPACE}.txt"), words)

@@ -2,8 +2,8 @@ import gzip
 
 import pytest
 
-from allennlp_elmo_plugin.text import vocabulary_file as vocabulary
-from allennlp_elmo_plugin.text.vocabulary_file import read_vocabulary_file, write_vocabulary_file
+from allennlp_elmo_plugin.text import vocabulary
+from allennlp_elmo_plugin.text.vocabulary import read_vocabulary_file, write_vocabulary_file
 
 SPECIAL = b"<S>\n</S>\n<UNK>\n"
 
