@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from allennlp_elmo_plugin.elmo.elmo import Elmo, batch_to_ids
     from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["BiLm", "BiLmOptions", "Elmo", "ElmoEmbedder", "batch_to_ids"]
 
 _PLUGIN = f"{__name__}.plugin"
