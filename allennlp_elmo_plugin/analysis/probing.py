@@ -1,7 +1,4 @@
-"""
-What each layer of an ELMo knows: probes, which are classifiers of its vectors, trained and scored,
-as a table and as a picture.
-"""
+"""What each layer of an ELMo knows: classifiers of its vectors, a table and a picture."""
 
 import itertools
 from collections import Counter

@@ -5,12 +5,7 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from allennlp_elmo_plugin.bilm.characters import (
-    BEGIN_SENTENCE_WORD,
-    END_SENTENCE_WORD,
-    CharacterTable,
-    sentences_to_character_ids,
-)
+from allennlp_elmo_plugin.bilm import characters
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.text.vocabulary import UNKNOWN_WORD
@@ -41,14 +36,16 @@ def predictions(
     Yield for each direction its name, the vectors that predict words, shape
     `(n_sentences, longest + 1, projection_dim)`, and the ids of these words.
     """
-    bounded = [[BEGIN_SENTENCE_WORD, *words, END_SENTENCE_WORD] for words in sentences]
+    start, end = characters.BEGIN_SENTENCE_WORD, characters.END_SENTENCE_WORD
+    bounded = [[start, *words, end] for words in sentences]
     unknown, device = vocabulary[UNKNOWN_WORD], softmax.weight.device
     rows = [torch.tensor([vocabulary.get(word, unknown) for word in row]) for row in bounded]
     # (n_sentences, longest + 2), of characters (n_sentences, longest + 2, max_characters)
     ids = tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
     if (char_cnn := bilm.options.char_cnn) is not None:
-        table = CharacterTable(char_cnn.max_characters_per_token)
-        tokens = torch.from_numpy(sentences_to_character_ids(bounded, table)).to(device)
+        table = characters.CharacterTable(char_cnn.max_characters_per_token)
+        character_ids = characters.sentences_to_character_ids(bounded, table)
+        tokens = torch.from_numpy(character_ids).to(device)
     output = bilm(tokens, list(map(len, bounded)))
     # (n_sentences, longest + 2, n_directions * projection_dim)
     top = output.unpack(output.n_layers - 1)

@@ -14,12 +14,7 @@ Curves = dict[str, list[tuple[float, float]]]
 """By the kind of perplexity, points of epochs trained and perplexity."""
 
 _SAMPLED = "sampled training"
-_LINE_STYLES = {
-    **dict.fromkeys(("training", _SAMPLED), ":"),
-    "validation": "-",
-    "validation_forward": "--",
-    "validation_backward": "-.",
-}
+_LINE_STYLES = {"validation": "-", "validation_forward": "--", "validation_backward": "-."}
 
 
 def read_run(folder: str) -> Curves:
@@ -28,7 +23,7 @@ def read_run(folder: str) -> Curves:
     curves: Curves = {}
     while (file := Path(folder) / f"metrics_epoch_{epoch}.json").exists():
         metrics = json.loads(file.read_text(encoding="utf-8"))
-        for name in ("training", "validation", "validation_forward", "validation_backward"):
+        for name in ("training", *_LINE_STYLES):
             # That of training is the mean of the epoch; fine-tuning has an initial one.
             points = {f"initial_{name}_perplexity": 0.0} if epoch == 0 else {}
             points[f"{name}_perplexity"] = epoch + (0.5 if name == "training" else 1)
@@ -65,7 +60,7 @@ def draw_curves(runs: dict[str, Curves], output: str) -> None:
             for name, points in curves.items():
                 label = f"{run} {name.replace('validation_', '')} {points[-1][1]:.4g}"
                 side = right if name == _SAMPLED else axes
-                (line,) = side.plot(*zip(*points), _LINE_STYLES[name], label=label)
+                (line,) = side.plot(*zip(*points), _LINE_STYLES.get(name, ":"), label=label)
                 line.set(color=f"C{len(lines)}", marker=".")
                 lines.append(line)
             lowest += [(y, x, run) for x, y in curves.get("validation", [])]

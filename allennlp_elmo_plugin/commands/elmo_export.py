@@ -14,15 +14,11 @@ from allennlp_elmo_plugin.pretrained.find_model import find_model
 from allennlp_elmo_plugin.pretrained.language_model import read_model
 from allennlp_elmo_plugin.pretrained.model_card import model_card, read_training
 from allennlp_elmo_plugin.pretrained.weight_file import WEIGHT_DTYPES, write_softmax, write_weights
-from allennlp_elmo_plugin.text.vocabulary import (
-    VOCABULARY_FOLDER,
-    write_vocabulary_file,
-    write_vocabulary_folder,
-)
+from allennlp_elmo_plugin.text import vocabulary
 
 _OUTPUTS = (
     *(files.OPTIONS_FILE, files.WEIGHT_FILE, files.SOFTMAX_FILE),
-    *(files.VOCABULARY_FILE, VOCABULARY_FOLDER, files.CARD_FILE),
+    *(files.VOCABULARY_FILE, vocabulary.VOCABULARY_FOLDER, files.CARD_FILE),
 )
 
 
@@ -97,9 +93,10 @@ def _write(name: str, folder: Path, title: str, zipped: bool, precision: str) ->
     if model.softmax is not None and not zipped:
         write_softmax(folder / files.SOFTMAX_FILE, model.softmax)
     if model.words is not None:
-        write_vocabulary_file(folder / files.VOCABULARY_FILE, model.words)
+        vocabulary.write_vocabulary_file(folder / files.VOCABULARY_FILE, model.words)
         if not zipped:
-            write_vocabulary_folder(folder / VOCABULARY_FOLDER, model.words)
+            path = folder / vocabulary.VOCABULARY_FOLDER
+            vocabulary.write_vocabulary_folder(path, model.words)
     if not (folder / files.CARD_FILE).exists():
         text = model_card(title, model, config, metrics, weights, precision)
         (folder / files.CARD_FILE).write_text(text, encoding="utf-8")

@@ -1,7 +1,6 @@
 """The subcommand `elmo-nearest` shows the senses of a word."""
 
 import argparse
-from functools import partial
 
 from allennlp_elmo_plugin.commands import command
 from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, nearest, read_vectors
@@ -39,7 +38,7 @@ class ElmoNearest(command.Command):
         sentences = (line.words for _, line in command.read_lines(args.files))
         asked = args.word, sentences, queries, args.number, args.max_occurrences
         if args.layers:
-            tables = nearest(partial(read_vectors, args.layers), *asked)
+            tables = nearest(lambda places: read_vectors(args.layers, places), *asked)
         else:
             tables = command.embedder(args).nearest(*asked)
         print("\n\n".join(map(str, tables)))

@@ -3,7 +3,7 @@
 import argparse
 from collections import Counter
 from operator import itemgetter
-from pathlib import Path
+from typing import Any
 
 from allennlp_elmo_plugin.commands.command import TEXT_HELP, Command, positive
 from allennlp_elmo_plugin.files.whole import PathLike, output_folder
@@ -61,12 +61,21 @@ def make_vocabulary(
     force: bool = False,
 ) -> list[tuple[str, int]]:
     """
-    Count the words of a corpus and write its vocabulary. The arguments are those of the command.
-    Return the words in the order of their ids, each with its count.
+    Count the words of a corpus, as the dataset reader reads them, and write its vocabulary. The
+    arguments are those of the command. Memory grows only with the number of distinct words. Return
+    the words in the order of their ids, each with its count.
     """
+    counts: Counter[bytes] = Counter()
+    n_sentences = 0
     with output_folder(output, _OUTPUTS, force) as folder:
-        counts, n_sentences = count_words(find_files(paths), encoding_errors)
-        n_words, n_tokens = len(counts), counts.total()
+        files = find_files(paths)
+        total = sum(file.stat().st_size for file in files)
+        with progress_bar(total=total, unit="B", unit_scale=True, desc="counting words") as bar:
+            for text in read_text(files, encoding_errors, update=bar.update):
+                counts.update(text.split())
+                n_sentences += text.count(b"\n")
+        names = ", ".join(map(str, files[:3])) + (", ..." if len(files) > 3 else "")
+        check_words(names, counts, n_sentences)
         vocabulary = select_words(counts, n_sentences, min_count, max_size)
         words = [word for word, _ in vocabulary]
         if len(words) <= len(SPECIAL_WORDS):
@@ -75,30 +84,13 @@ def make_vocabulary(
         write_vocabulary_file(folder / VOCABULARY_FILE, words)
         lines = (f"{word}\t{count}" for word, count in vocabulary)
         write_vocabulary_file(folder / COUNTS_FILE, lines)
-    unknown = vocabulary[2][1] / n_tokens
+    n_tokens, unknown = counts.total(), vocabulary[2][1] / counts.total()
     print(
-        f"{counted(n_sentences, 'sentence')}, {counted(n_tokens, 'word')}, {n_words:,} different "
-        f"ones. The vocabulary has {len(words):,}, with {', '.join(SPECIAL_WORDS)}, and leaves "
-        f"{unknown:.2%} of the text unknown. Written to {output}"
+        f"{counted(n_sentences, 'sentence')}, {counted(n_tokens, 'word')}, {len(counts):,} "
+        f"different ones. The vocabulary has {len(words):,}, with {', '.join(SPECIAL_WORDS)}, "
+        f"and leaves {unknown:.2%} of the text unknown. Written to {output}"
     )
     return vocabulary
-
-
-def count_words(files: list[Path], encoding_errors: str) -> tuple[Counter[bytes], int]:
-    """
-    Return the count of each word, in UTF-8, as the dataset reader sees them, and the number of
-    sentences. Memory grows only with the number of distinct words. Warn as `check_words` does.
-    """
-    counts: Counter[bytes] = Counter()
-    n_sentences = 0
-    total = sum(file.stat().st_size for file in files)
-    with progress_bar(total=total, unit="B", unit_scale=True, desc="counting words") as bar:
-        for text in read_text(files, encoding_errors, update=bar.update):
-            counts.update(text.split())
-            n_sentences += text.count(b"\n")
-    names = ", ".join(map(str, files[:3])) + (", ..." if len(files) > 3 else "")
-    check_words(names, counts, n_sentences)
-    return counts, n_sentences
 
 
 def select_words(
@@ -110,7 +102,9 @@ def select_words(
     a sentence, and an `<UNK>` for every word left out.
     """
     left_out = {word.encode() for word in (*SPECIAL_WORDS, IGNORED_WORD)}
-    kept = sorted(x for x in counts.items() if x[1] >= min_count and x[0] not in left_out)
+    kept: list[Any] = sorted(
+        x for x in counts.items() if x[1] >= min_count and x[0] not in left_out
+    )
     # Sorting once, by a key of both, would need 2 GB more for 20 million words.
     kept.sort(key=itemgetter(1), reverse=True)
     if max_size is not None:
@@ -118,4 +112,6 @@ def select_words(
     n_begin, n_end = (counts[word.encode()] for word in SPECIAL_WORDS[:2])
     n_unknown = counts.total() - n_begin - n_end - sum(count for _, count in kept)
     n_special = n_begin + n_sentences, n_end + n_sentences, n_unknown
-    return [*zip(SPECIAL_WORDS, n_special), *((word.decode(), count) for word, count in kept)]
+    for i, (word, count) in enumerate(kept):
+        kept[i] = word.decode(), count
+    return [*zip(SPECIAL_WORDS, n_special), *kept]

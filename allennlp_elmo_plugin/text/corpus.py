@@ -96,8 +96,7 @@ def _read_file(file: Path, update: Callable[[int], Any], seed: str | None) -> It
             position = stored.position
             n_bytes = sum(map(len, lines))
             if seed is not None:
-                if not lines[-1].endswith(b"\n"):
-                    lines[-1] += b"\n"
+                lines[-1] = lines[-1].rstrip(b"\n") + b"\n"
                 random.Random(f"{seed} {stored.offset - n_bytes}").shuffle(lines)
             n_lines = -(-len(lines) // max(1, n_bytes // READ_BYTES))
             for start in range(0, len(lines), n_lines):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from allennlp.data import Vocabulary
 
-from allennlp_elmo_plugin.commands.elmo_vocab import count_words, make_vocabulary, select_words
+from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.text.vocabulary import read_vocabulary_file
 from tests.support.testing import refused
 
@@ -55,17 +55,18 @@ def test_the_files_agree(corpus):
     assert counts == [f"{word}\t{count}" for word, count in made] + [""]
 
 
-def test_words_are_counted_and_chosen_by_their_counts(tmp_path, caplog):
-    files = []
-    for name in "abcd":
-        files.append(tmp_path / name)
-        files[-1].write_text("b, b, a <S>\nb, c </S> !!!MAXTERMID\n", encoding="utf-8")
-    counts, n_sentences = count_words(files, "strict")
+@pytest.mark.parametrize(
+    "options, n_unknown, kept",
+    [
+        ({}, 4, {"b,": 12, "a": 4, "c": 4}),
+        ({"max_size": 5}, 8, {"b,": 12, "a": 4}),
+        ({"min_count": 5}, 12, {"b,": 12}),
+    ],
+)
+def test_words_are_chosen_by_their_counts(options, n_unknown, kept, tmp_path, caplog):
+    files = [tmp_path / name for name in "abcd"]
+    for file in files:
+        file.write_text("b, b, a <S>\nb, c </S> !!!MAXTERMID\n", encoding="utf-8")
+    made = make_vocabulary(files, tmp_path / "out", **options)
+    assert dict(made) == {"<S>": 12, "</S>": 12, "<UNK>": n_unknown, **kept}
     assert f"{files[2]}, ...: is this text tokenised?" in caplog.text
-    assert n_sentences == 8 and counts[b"b,"] == 12 and counts[b"</S>"] == 4
-    special, unknown = [("<S>", 12), ("</S>", 12)], "<UNK>"
-    chosen = select_words(counts, n_sentences)
-    assert chosen == [*special, (unknown, 4), ("b,", 12), ("a", 4), ("c", 4)]
-    chosen = select_words(counts, n_sentences, max_size=5)
-    assert chosen == [*special, (unknown, 8), ("b,", 12), ("a", 4)]
-    assert select_words(counts, n_sentences, min_count=5) == [*special, (unknown, 12), ("b,", 12)]
