@@ -34,7 +34,7 @@ _MOVED = {
     "models.bidirectional_lm": "plugin.components.bidirectional_lm",
     "models.sampled_softmax_warnings": "plugin.components.sampled_softmax_warnings",
     "models.token_perplexity": "plugin.components.token_perplexity",
-    "modules.elmo": "plugin.components.elmo",
+    "modules.elmo": "plugin.components.elmo_token_embedder",
     "modules.elmo_bilm": "elmo.elmo_bilm",
     "modules.elmo_character_encoder": "elmo.elmo_character_encoder",
     "modules.elmo_output_encoder": "plugin.components.elmo_output_encoder",
@@ -60,7 +60,7 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     is_of_plugin = name == "Elmo" and _PLUGIN in sys.modules
-    module = "plugin.components.elmo" if is_of_plugin else _MODULES[name]
+    module = "plugin.components.elmo_token_embedder" if is_of_plugin else _MODULES[name]
     return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
 

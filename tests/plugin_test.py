@@ -104,7 +104,7 @@ def test_order_of_imports(script, tmp_path, subprocess_environment):
 
 
 MOVED = {
-    "plugin.components.elmo": "modules.elmo",
+    "plugin.components.elmo_token_embedder\nElmo": "modules.elmo\nElmo",
     "plugin.components.elmo_indexer": "data.elmo_indexer",
     "plugin.components.elmo_token_embedder": "modules.elmo_token_embedder",
     "elmo.elmo_bilm": "modules.elmo_bilm",

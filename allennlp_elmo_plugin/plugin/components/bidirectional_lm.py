@@ -41,36 +41,32 @@ from allennlp_elmo_plugin.text.vocabulary import LM_NAMESPACE, UNKNOWN_WORD
 class BidirectionalLanguageModel(Model):
     """
     The language model of ELMo (Peters et al. 2018), trained as bilm-tf trains it: a `BiLm` with a
-    `Softmax`, trained by truncated back-propagation through time over the windows of the dataset
-    reader `truncated_bptt_lm`. LSTM states are carried from window to window, row by row.
-    Evaluation carries separate states, which start from zero at every pass.
+    `Softmax`, by truncated back-propagation through time over the windows of the dataset reader
+    `truncated_bptt_lm`. Each row carries its LSTM states from window to window. Evaluation carries
+    separate states, which start from zero at every pass.
 
     `loss` is the mean negative log likelihood of a token in nats, `0.5 * (forward + backward)`.
-    Its gradient is that of `num_steps * loss`, as in bilm-tf, whose learning rate and gradient norm
-    (`all_clip_norm_val`) fit it. In distributed training each process weights its loss by its share
-    of the words, so that the mean of the processes is that of all words.
+    Its gradient is that of `num_steps * loss`, as in bilm-tf, so that bilm-tf's learning rate and
+    gradient norm apply. In distributed training each process weights its loss by its share of the
+    words, so that the mean over the processes is that over all words.
 
-    In training the loss is that of the sampled softmax unless `num_samples` is 0, in evaluation
-    always that of the full one. Don't compare the two, or the perplexities that follow from them.
+    Training uses the sampled softmax unless `num_samples` is 0, and evaluation always the full one.
+    Don't compare their losses or perplexities.
 
     # Parameters
 
     vocab : `Vocabulary`
         With the namespace `lm_tokens` that `allennlp elmo-vocab` writes.
-    options : `Dict[str, Any]`, optional (default = `None`)
-        The keys of bilm-tf's options.json. Of its keys for training, the model uses `dropout`,
-        `sample_softmax`, `n_negative_samples_batch` and `share_embedding_softmax`. Without
-        `char_cnn` it has a token embedding.
-    options_file : `str`, optional (default = `None`)
-        An options.json, in place of `options`.
+    options, options_file : `Dict[str, Any]`, `str`, optional (default = `None`)
+        bilm-tf's options.json: its keys, or the file. Of the keys for training, the model uses
+        `dropout`, `sample_softmax`, `n_negative_samples_batch` and `share_embedding_softmax`.
+        Without `char_cnn` it has a token embedding.
     pretrained_file : `str`, optional (default = `None`)
         A language model to start from, by any name that `find_model` knows. Its options are the
         default. If its vocabulary differs, the words of both keep their rows in the softmax and in
-        a token embedding, and the others start fresh.
-
-        The options are also written to `options.json` in the folder of the training run. With
-        `"include_in_archive": ["options.json"]` in the configuration, the archive contains them and
-        no longer needs the pretrained model.
+        a token embedding, and the others start fresh. The options are also written to
+        `options.json` in the folder of the run: with `"include_in_archive": ["options.json"]` in
+        the config, the archive doesn't need the pretrained model.
     num_samples : `Union[int, str]`, optional (default = that of the options)
         Negative samples for a direction and batch; 0 trains with the full softmax. "auto" is 8,192,
         as in bilm-tf, for a vocabulary of at least 16,384 words, and 0 for a smaller one.
@@ -79,16 +75,14 @@ class BidirectionalLanguageModel(Model):
     variational_dropout : `bool`, optional (default = `False`)
         Draw one mask of `dropout` for all words of a row in a window (Gal and Ghahramani 2016).
     recurrent_dropout : `float`, optional (default = `0.0`)
-        The share of the weights between an LSTM's output and its next gates that a window is
-        computed without (DropConnect, Merity et al. 2018). Layers that need no gradient have none.
+        The share of the weights from an LSTM's output to its next gates that are dropped for a
+        window (DropConnect, Merity et al. 2018), except in layers that need no gradient.
     state_reset : `float`, optional (default = `0.0`)
-        The probability of a row to start a window of training from zero rather than from its
-        carried state. Where no row ever does, as in bilm-tf, a model can end up in states that it
-        never reaches from zero, where evaluation starts; large learning rates of Adam lead there.
-    share_embedding_softmax : `bool`, optional (default = that of the options)
-        Whether the softmax's weight is the token embedding.
-    bidirectional : `bool`, optional (default = that of the options)
-        `false` for a model with the forward direction only.
+        The probability that a row starts a window of training from zero rather than from its
+        carried state. At 0, as in bilm-tf, large learning rates of Adam can lead to states that
+        the model never reaches from zero, where evaluation starts.
+    share_embedding_softmax, bidirectional : `bool`, optional (default = that of the options)
+        Whether the softmax's weight is the token embedding; `false` for the forward direction only.
     precision : `str`, optional (default = `"float32"`)
         Precision of the matrix products in training: "float32", or "bfloat16", which is faster on
         hardware that supports it. All else is float32, also under `torch.autocast`.
@@ -135,7 +129,7 @@ class BidirectionalLanguageModel(Model):
             if pretrained is not None:
                 pretrained.check_options(self.options, source)
                 if num_samples is None and self.options.n_negative_samples_batch >= n_words:
-                    # The published options lack the number, and bilm-tf's default is too large.
+                    # Published options lack this number, and bilm-tf's default is too large.
                     self.options = replace(self.options, sample_softmax=False)
             self._make_layers(n_words, pretrained)
         except (FileNotFoundError, ValueError) as error:
@@ -151,22 +145,18 @@ class BidirectionalLanguageModel(Model):
         ids = vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
         self._special_ids = {word: ids[word] for word in (END_SENTENCE_WORD, UNKNOWN_WORD)}
         self.n_predicted_words = 0
-        """How many words, sentence ends included, a direction predicted for the last metrics."""
+        """Words, sentence ends included, that each direction predicted for the last metrics."""
         self._warn = SampledSoftmaxWarnings(n_words, self.options.n_negative_samples_batch)
-        # LSTM states and number of the last window, in training (`True`) and in evaluation.
+        # LSTM states and the number of the last window, in training (`True`) and evaluation
         self._carried = {True: CarriedState(), False: CarriedState()}
         self._last_window: dict[bool, Optional[int]] = {True: None, False: None}
 
     def _make_layers(self, n_words: int, pretrained: Optional[PretrainedLanguageModel]) -> None:
         options = self.options
-        # A pretrained model of characters has all parameters: none needs to be initialised.
-        is_copy = pretrained is not None and options.char_cnn is not None
-        self.bilm = BiLm(options, device="meta" if is_copy else None)
+        self.bilm = BiLm(options)
         n_samples = options.n_negative_samples_batch if options.sample_softmax else 0
         shared: Any = self.bilm.token_layer.weight if options.share_embedding_softmax else None
         self.softmax = Softmax(n_words, options.projection_dim, n_samples, shared)
-        if is_copy:
-            self.bilm.to_empty(device=torch.empty(0).device)
         if pretrained is not None:
             words = self.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
             pretrained.copy_to(self, [words[index] for index in range(n_words)])
@@ -265,10 +255,10 @@ class BidirectionalLanguageModel(Model):
     def _check_reader(self, tokens: torch.Tensor, tokens_reverse: Optional[torch.Tensor]) -> None:
         char_cnn = self.options.char_cnn
         n_characters = None if char_cnn is None else char_cnn.max_characters_per_token
-        given = tokens.size(2) if tokens.dim() == 3 else None
-        if given != n_characters:
+        width = tokens.size(2) if tokens.dim() == 3 else None
+        if width != n_characters:
             raise ConfigurationError(
-                f"The dataset reader gives words of {given} characters, but the model reads words "
+                f"The dataset reader gives words of {width} characters, but the model reads words "
                 f"of {n_characters}: set max_characters_per_token in the reader to that number. "
                 "(None is null, for words of the vocabulary, which options without char_cnn read.)"
             )
@@ -290,13 +280,13 @@ class BidirectionalLanguageModel(Model):
     def sparse_gradient_parameters(self) -> list[torch.nn.Parameter]:
         """Return the parameters whose gradients in training are sparse."""
         is_sampled = self.softmax.sampler is not None
-        found: list[Any] = [self.softmax.weight, self.softmax.bias] if is_sampled else []
+        sparse: list[Any] = [self.softmax.weight, self.softmax.bias] if is_sampled else []
         if self.options.char_cnn is None and not self.options.share_embedding_softmax:
-            found.append(self.bilm.token_layer.weight)
-        return [parameter for parameter in found if parameter.requires_grad]
+            sparse.append(self.bilm.token_layer.weight)
+        return [parameter for parameter in sparse if parameter.requires_grad]
 
     def training_state(self) -> dict[str, Any]:
-        """Return all state but the parameters, as tensors and plain Python values."""
+        """Return all state except the parameters, as tensors and plain Python values."""
         sampler = self.softmax.sampler
         return {
             "carried": {mode: carried.state_dict() for mode, carried in self._carried.items()},
@@ -313,14 +303,14 @@ class BidirectionalLanguageModel(Model):
         self._last_window.update(state["last_window"])
         for direction, perplexity in self._perplexities.items():
             vars(perplexity).update(state["perplexities"][direction])
-        vars(self._unknown).update(state.get("unknown", {}))
+        vars(self._unknown).update(state["unknown"])
         if self.softmax.sampler is not None:
             self.softmax.sampler.load_state_dict(state["sampler"])
 
     def get_metrics(self, reset: bool = False) -> dict[str, float]:
         """
-        Return `perplexity`, `exp` of the mean loss over directions and tokens, and that of each
-        direction, `forward_perplexity` and `backward_perplexity`, as `AgreeingMetrics`.
+        Return `perplexity`, `exp` of the mean loss over directions and tokens, and those of the
+        directions, `forward_perplexity` and `backward_perplexity`.
         """
         self.n_predicted_words = int(self._perplexities["forward"].n_tokens)
         metrics = {
@@ -329,9 +319,9 @@ class BidirectionalLanguageModel(Model):
         }
         # The mean of the losses is the geometric mean of the perplexities.
         mean = math.prod(metrics.values()) ** (1 / len(metrics))
-        found = AgreeingMetrics(perplexity=mean, **metrics)
-        found.unknown_words = self._unknown.get_metric(reset)
-        return found
+        agreeing = AgreeingMetrics(perplexity=mean, **metrics)
+        agreeing.unknown_words = self._unknown.get_metric(reset)
+        return agreeing
 
 
 def _read_options(

@@ -1,14 +1,14 @@
-"""The predictor for the language model: probabilities of sentences."""
+"""The predictor for the language model, which computes probabilities of sentences."""
 
 import math
 import reprlib
 import string
-from typing import Any, NoReturn, Optional
+from typing import Any, Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict
-from allennlp.data import DatasetReader, Instance
+from allennlp.data import DatasetReader
 from allennlp.models import Model
 from allennlp.predictors import Predictor
 
@@ -28,8 +28,8 @@ class BidirectionalLanguageModelPredictor(Predictor):
 
         allennlp predict model.tar.gz sentences.txt
 
-    A line of input is a sentence, split at ASCII white space as the dataset reader does, or a JSON
-    object: `{"sentence": "its words"}` or `{"tokens": ["its", "words"]}`. The output has `tokens`;
+    A line of input is a sentence, split at ASCII white space as the dataset reader does, or JSON:
+    `{"sentence": "its words"}` or `{"tokens": ["its", "words"]}`. The output has `tokens`;
     `unknown`, those that count as `<UNK>`; `perplexity`, the geometric mean of the directions'; and
 
     - `forward_log_probabilities` of the tokens and then of `</S>`, each given what is left of it,
@@ -41,14 +41,15 @@ class BidirectionalLanguageModelPredictor(Predictor):
       `backward_likely_words`: the five likeliest words of a direction, with their probabilities, at
       each place of its log probabilities
 
-    For each sentence the LSTM states start from zero. `allennlp evaluate` carries them from
-    sentence to sentence.
+    Each sentence starts from zero states, whereas `allennlp evaluate` carries them from sentence to
+    sentence.
 
     # Parameters
 
     plain_text : `bool`, optional (default = `None`)
         `true` if all lines are sentences, `false` if all are JSON
-        (`--predictor-args '{"plain_text": true}'`). By default, those are JSON that start with `{`.
+        (`--predictor-args '{"plain_text": true}'`). By default, a line is JSON if it starts with
+        `{`.
     """
 
     def __init__(
@@ -113,14 +114,6 @@ class BidirectionalLanguageModelPredictor(Predictor):
         values, ids = probabilities.topk(min(top_k, len(probabilities)))
         words = model.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
         return {words[i]: value for i, value in zip(ids.tolist(), values.tolist())}
-
-    def predict_instance(self, instance: Instance) -> NoReturn:
-        raise ConfigurationError(
-            "The instances of the dataset reader are windows of a text, not sentences: leave out "
-            "--use-dataset-reader"
-        )
-
-    predict_batch_instance = predict_instance  # type: ignore[assignment]
 
 
 def _tokens(inputs: JsonDict) -> list[str]:

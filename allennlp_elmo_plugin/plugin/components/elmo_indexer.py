@@ -1,4 +1,4 @@
-"""AllenNLP's indexer `elmo_characters`, with less work for each word."""
+"""AllenNLP's indexer `elmo_characters`, made faster."""
 
 import functools
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from allennlp.data.token_indexers import TokenIndexer, elmo_indexer
 from allennlp.data.token_indexers.token_indexer import IndexedTokenList
 from allennlp.data.tokenizers import Token
 from allennlp.data.vocabulary import Vocabulary
+from torch.nn.functional import pad
 
 from allennlp_elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, CharacterTable
 from allennlp_elmo_plugin.plugin.registration import override_registered
@@ -33,28 +34,26 @@ class CharacterIds(Sequence):
 
 @functools.cache
 def _table(tokens_to_add: tuple[tuple[str, int], ...]) -> CharacterTable:
-    """Return the table of all indexers with these special tokens. It spells each word only once."""
+    """Return the table that all indexers with these special tokens share."""
     return CharacterTable(MAX_CHARACTERS_PER_TOKEN, dict(tokens_to_add))
 
 
 @override_registered(TokenIndexer, "elmo_characters")
 class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
     """
-    Tokens as character ids for ELMo. Registered as `elmo_characters`, in the place of AllenNLP's
-    indexer, whose tensors it makes; but it spells each word only once.
+    Tokens as character ids for ELMo. It makes the same tensors as AllenNLP's indexer, but spells
+    each word only once.
 
     # Parameters
 
-    namespace : `str`, optional (default = `"elmo_characters"`)
-        Not used: characters need no vocabulary.
     tokens_to_add : `Dict[str, int]`, optional (default = `None`)
         Words that are one special character, with its id, below 261. If the model was not trained
         with it, choose one that does not occur in the text, such as 1 to 32.
-    token_min_padding_length : `int`, optional (default = `0`)
-        The least number of tokens in the tensor of a field.
     namespace_to_cache : `str`, optional (default = `None`)
-        The namespace of the vocabulary that counts the words as they are. Their ids in it come with
-        the characters, for an `elmo_token_embedder` with the same `namespace_to_cache`.
+        A namespace of the vocabulary, to which the words are added. Their ids in it are
+        `word_inputs` for an `elmo_token_embedder` with the same `namespace_to_cache`.
+    others : optional
+        As in AllenNLP.
     """
 
     def __init__(
@@ -79,37 +78,28 @@ class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
         return empty
 
     def tokens_to_indices(self, tokens: list[Token], vocabulary: Vocabulary) -> dict[str, Any]:
-        """
-        Return `elmo_tokens`, 50 ids a token, and for `namespace_to_cache` `word_inputs`, an id a
-        token: -1 for a word that is not in the vocabulary.
-        """
+        """Return `elmo_tokens`, 50 ids a token, and for `namespace_to_cache` `word_inputs`."""
         words = [token.ensure_text() for token in tokens]
         indices: dict[str, Any] = {
             "elmo_tokens": CharacterIds(_table(self._tokens_to_add).lookup(words))
         }
         if self._namespace_to_cache is not None:
             ids = vocabulary.get_token_to_index_vocabulary(self._namespace_to_cache)
-            # Any word without a vector in the cache sends its batch to the characters.
+            # A batch with -1, for a word without a cached vector, is computed from characters.
             indices["word_inputs"] = [ids.get(word, -1) for word in words]
         return indices
 
     def as_padded_tensor_dict(
         self, tokens: IndexedTokenList, padding_lengths: dict[str, int]
     ) -> dict[str, torch.Tensor]:
-        """
-        Return `elmo_tokens`, shape `(padding length, 50)`, and for `namespace_to_cache`
-        `word_inputs`, shape `(padding length,)`: int64, 0 where padded.
-        """
+        """Return int64 tensors, shapes `(length, 50)` and `(length,)`, with 0 for padding."""
         ids = tokens["elmo_tokens"]
-        # An empty field has a plain list, and others may index fields themselves.
+        # An empty field has a plain list, as do fields that were indexed by AllenNLP's class.
         array = ids.array if isinstance(ids, CharacterIds) else np.array(ids, dtype=np.int16)
         array = array.reshape(-1, MAX_CHARACTERS_PER_TOKEN)
-        length = padding_lengths["elmo_tokens"]
-        n_tokens = min(length, len(array))
-        tensor = torch.zeros(length, MAX_CHARACTERS_PER_TOKEN, dtype=torch.long)
-        tensor[:n_tokens] = torch.from_numpy(array[:n_tokens])
-        tensors = {"elmo_tokens": tensor}
+        n_missing = padding_lengths["elmo_tokens"] - len(array)  # If negative, `pad` cuts.
+        tensors = {"elmo_tokens": pad(torch.from_numpy(array).long(), (0, 0, 0, n_missing))}
         if self._namespace_to_cache is not None:
-            tensors["word_inputs"] = torch.zeros(length, dtype=torch.long)
-            tensors["word_inputs"][:n_tokens] = torch.tensor(tokens["word_inputs"][:n_tokens])
+            word_ids = torch.tensor(tokens["word_inputs"], dtype=torch.long)
+            tensors["word_inputs"] = pad(word_ids, (0, n_missing))
         return tensors

@@ -9,16 +9,16 @@ from allennlp.modules import Highway, Seq2SeqEncoder
 @Seq2SeqEncoder.register("elmo_output")
 class ElmoOutputEncoder(Seq2SeqEncoder):
     """
-    An encoder with ELMo at its output (Peters et al. 2018, section 3.3: "[h; ELMo]"), registered as
-    `elmo_output`. The first `elmo_dim` features of a token bypass the encoder and are prepended to
-    its output, so `"elmo"` has to be the first of the embedders' names in alphabetical order. With
+    An encoder with ELMo at its output (Peters et al. 2018, section 3.3: "[h; ELMo]"). The first
+    `elmo_dim` features of a token bypass the encoder and are prepended to its output, so `"elmo"`
+    has to be the first of the embedders' names in alphabetical order. With
     `num_output_representations` 2, the second representation is part of the encoder's input.
 
     # Parameters
 
     num_highway_layers : `int`, optional (default = `0`)
-        Highway layers before the encoder. BiDAF has its own before `phrase_layer`, which would mix
-        the representation with the rest: set those to 0, and these to what they were.
+        Highway layers before the encoder. BiDAF's own would mix the representation with the other
+        features: set them to 0, and these to their former number.
     """
 
     def __init__(self, encoder: Seq2SeqEncoder, elmo_dim: int, num_highway_layers: int = 0) -> None:

@@ -1,26 +1,36 @@
-"""ELMo as the token embedder of an AllenNLP model."""
+"""`Elmo` for models of AllenNLP, and their token embedder."""
 
-from typing import Optional
+import functools
+from typing import Any, Optional
 
 import torch
+from allennlp.common import FromParams
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 
 # Importing the whole package registers AllenNLP's own class, which must come first to be replaced.
 from allennlp.modules.token_embedders import TokenEmbedder
 
+from allennlp_elmo_plugin.elmo import elmo
 from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS
-from allennlp_elmo_plugin.plugin.components.elmo import Elmo
-from allennlp_elmo_plugin.plugin.registration import override_registered
+from allennlp_elmo_plugin.plugin.registration import configuration_errors, override_registered
 from allennlp_elmo_plugin.pretrained.find_model import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
+
+
+class Elmo(elmo.Elmo, FromParams):
+    """`Elmo`, which a config can construct and whose mistakes are `ConfigurationError`s."""
+
+    @functools.wraps(elmo.Elmo.__init__)  # type: ignore[misc]
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        with configuration_errors():
+            super().__init__(*args, **kwargs)
 
 
 @override_registered(TokenEmbedder, "elmo_token_embedder")
 class ElmoTokenEmbedder(TokenEmbedder):
     """
-    ELMo representations of each token. Registered as `elmo_token_embedder` in the place of
-    AllenNLP's class, whose arguments, outputs and `state_dict` keys it shares: configurations and
-    archives made with either work with the other.
+    ELMo representations of each token. It shares the arguments, outputs and `state_dict` keys of
+    AllenNLP's class: configs and archives made with either work with the other.
 
     # Parameters
 
@@ -30,7 +40,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
         A namespace of the vocabulary whose words are `vocab_to_cache`, as in AllenNLP 0.9. The
         indexer `elmo_characters` with the same `namespace_to_cache` produces the `word_inputs`.
     num_output_representations : `int`, optional (default = `1`)
-        How many mixes the output has, side by side; see `ElmoOutputEncoder` for a use of two.
+        How many mixes to concatenate; see `ElmoOutputEncoder` for a use of two.
     others : optional
         See `Elmo`. The files default to the published original model, as in AllenNLP.
     """
@@ -86,20 +96,18 @@ class ElmoTokenEmbedder(TokenEmbedder):
         Return representations, shape `(batch_size, ..., timesteps, output_dim)`, of character ids,
         shape `(batch_size, ..., timesteps, 50)`; see `Elmo.forward`.
         """
-        # (batch_size, ..., timesteps, n_directions * projection_dim) each
+        # A list of (batch_size, ..., timesteps, n_directions * projection_dim)
         representations = self._elmo(elmo_tokens, word_inputs)["elmo_representations"]
         output = torch.cat(representations, dim=-1) if representations[1:] else representations[0]
         return output if self._projection is None else self._projection(output)
 
 
 def _words_of(vocab: Optional[Vocabulary], namespace: str) -> list[str]:
-    """Return the words of a namespace by their ids, padding first."""
-    words: dict[int, str] = {}
-    if vocab is not None and namespace in vocab.get_namespaces():
-        words = vocab.get_index_to_token_vocabulary(namespace)
-    if vocab is None or words.get(0) != vocab._padding_token:
+    """Return the words of a namespace in the order of their ids, padding first."""
+    if vocab is None or namespace not in vocab.get_namespaces() or not vocab.is_padded(namespace):
         raise ConfigurationError(
-            f"namespace_to_cache is {namespace!r}, but there is no vocabulary with such words: set "
+            f"namespace_to_cache is {namespace!r}, but no vocabulary has such words: set "
             "namespace_to_cache of the indexer elmo_characters, too"
         )
+    words = vocab.get_index_to_token_vocabulary(namespace)
     return [words[i] for i in range(len(words))]

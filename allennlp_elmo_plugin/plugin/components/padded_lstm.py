@@ -1,4 +1,4 @@
-"""A bidirectional LSTM that is quick to train on a CPU."""
+"""A bidirectional LSTM that trains fast on a CPU."""
 
 from typing import Optional
 
@@ -9,9 +9,9 @@ from allennlp.modules import Seq2SeqEncoder
 @Seq2SeqEncoder.register("padded_lstm")
 class PaddedLstm(Seq2SeqEncoder):
     """
-    The encoder that AllenNLP registers as `lstm`, with `bidirectional`, the same arguments, initial
-    values and outputs, but on padded sequences: on a CPU, the time for the gradient of torch's
-    packed sequences grows with the square of their length.
+    AllenNLP's encoder `lstm` with `bidirectional`: the same arguments, initial values and outputs.
+    It runs on padded sequences, since on a CPU the gradient of torch's packed sequences takes time
+    that grows with the square of their length.
     """
 
     def __init__(
@@ -20,7 +20,7 @@ class PaddedLstm(Seq2SeqEncoder):
         super().__init__()
         self._input_size, self._output_size = input_size, 2 * hidden_size
         sizes = [input_size] + [self._output_size] * (num_layers - 1)
-        # Forward and backward of each layer, the order of torch's own parameters
+        # Forward and backward for each layer, in the order of the parameters of torch's own LSTM
         self._lstms = torch.nn.ModuleList(
             torch.nn.LSTM(size, hidden_size, batch_first=True) for size in sizes for _ in range(2)
         )
@@ -44,7 +44,7 @@ class PaddedLstm(Seq2SeqEncoder):
         """
         lengths = inputs.new_full(inputs.shape[:1], inputs.size(1)) if mask is None else mask.sum(1)
         steps = torch.arange(inputs.size(1), device=inputs.device)  # (timesteps,)
-        # The steps of each sequence in reverse order; padding stays: (batch_size, timesteps, 1)
+        # The steps of each sequence in reverse order, then padding: (batch_size, timesteps, 1)
         last = lengths.long().unsqueeze(1) - 1
         order = torch.where(steps <= last, last - steps, steps).unsqueeze(-1)
         output = inputs

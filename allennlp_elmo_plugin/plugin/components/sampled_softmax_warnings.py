@@ -7,18 +7,17 @@ import torch
 
 logger = logging.getLogger(__name__)
 
-_N_TOKENS = 2**14
-"""Words of the text to look at."""
+_N_TOKENS = 2**14  # as many words of the text decide
 
 
 class SampledSoftmaxWarnings:
     """
-    Warns that the loss of training is not that of evaluation; and if the vocabulary is not sorted
-    by frequency, as a log-uniform sampler requires, since training then fails silently.
+    Warns that the losses of training and evaluation can't be compared, and warns of a vocabulary
+    that isn't sorted by frequency, as the log-uniform sampler requires.
 
-    The order is wrong if the first words of the text cost more bits under the sampler's
-    distribution than under a uniform one. Natural text in order costs far fewer: the mean of `ln k`
-    is about half of `ln n_words`, and in a random order nearly all of it.
+    The order is wrong if the first words of the text cost more under the sampler's distribution
+    than under a uniform one. In the right order the mean of `ln k` is about half of `ln n_words`,
+    and in a random order nearly all of it.
     """
 
     def __init__(self, n_words: int, n_samples: int) -> None:

@@ -1,4 +1,4 @@
-"""Means over tokens that count each once, and a loss that agrees with them."""
+"""Metrics that count each token once."""
 
 import math
 from typing import Any
@@ -17,12 +17,12 @@ class TokenMean:
         self.n_tokens = 0.0
 
     def __call__(self, total: float | torch.Tensor, n_tokens: int) -> None:
-        """Add the sum over so many tokens of each process."""
+        """Add a sum over `n_tokens` tokens of this process."""
         self.total += dist_reduce_sum(float(total))
         self.n_tokens += dist_reduce_sum(n_tokens)
 
     def get_metric(self, reset: bool = False) -> float:
-        """Return the mean, 0 if no token was seen."""
+        """Return the mean, or 0 without tokens."""
         mean = self.total / self.n_tokens if self.n_tokens else 0.0
         if reset:
             self.total = self.n_tokens = 0.0
@@ -41,9 +41,9 @@ class TokenPerplexity(TokenMean):
 
 class AgreeingMetrics(dict[str, Any]):
     """
-    Metrics in which a `loss` that is set becomes the logarithm of `perplexity`. AllenNLP sets the
-    mean of the batches' losses, in which the words of a small last batch weigh more. With it comes
-    `unknown_words`, their share.
+    Metrics with the `loss` that belongs to `perplexity`. AllenNLP sets `loss` to the mean over
+    batches, in which the words of a small last batch count more; it is replaced by the logarithm of
+    `perplexity`. `unknown_words`, their share, appears together with it.
     """
 
     unknown_words: float | None = None

@@ -1,4 +1,4 @@
-"""The data loader of the language model's training, which can continue within an epoch."""
+"""The data loader for training language models, which can resume within an epoch."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -24,15 +24,15 @@ _N_READ_AHEAD = 8
 @DataLoader.register("truncated_bptt")
 class TruncatedBpttDataLoader(DataLoader):
     """
-    The batches of the dataset reader "truncated_bptt_lm", read when they are needed. A recovered
-    run continues in the middle of an epoch: it reads the text before again, at millions of words a
-    second, without making tensors.
+    The batches of the dataset reader "truncated_bptt_lm", read when they are needed. To resume in
+    the middle of an epoch, it reads the text before again, at millions of words a second, without
+    making tensors.
 
     # Parameters
 
     batches_per_epoch : `int`, optional (default = `None`)
-        Make an epoch of the trainer this many batches instead of a pass over the text; the next
-        epoch continues there.
+        End an epoch of the trainer after this many batches instead of a pass over the text; the
+        next epoch continues there.
     num_workers : `int`, optional (default = `0`)
         1 (or more) to read in a thread, a few batches ahead.
     start_method : `str`, optional (default = `None`)

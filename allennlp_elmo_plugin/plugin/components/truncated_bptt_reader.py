@@ -1,4 +1,4 @@
-"""The dataset reader of the language model's training: windows of text as batches."""
+"""The dataset reader for training language models, which makes batches of windows of text."""
 
 import itertools
 import random
@@ -28,38 +28,38 @@ _COUNTED_BYTES = 32 * 2**20
 @DatasetReader.register("truncated_bptt_lm")
 class TruncatedBpttLmReader(DatasetReader):
     """
-    Reads text for a language model that is trained by truncated back-propagation through time, as
-    bilm-tf does. The text has one tokenised sentence a line, its words separated by ASCII white
-    space; the data path is a file, a folder or a glob, plain or gzip.
+    Reads text for training by truncated back-propagation through time, as bilm-tf does. The text
+    has one tokenised sentence a line, its words separated by ASCII white space; the data path is a
+    file, a folder or a glob, plain or gzip.
 
-    It makes batches for the data loader "truncated_bptt". One pass over the text is an epoch, which
-    depends on the settings and on its number alone. In distributed training `batch_size` is that of
-    one process: the processes share one set of rows, and each reads its part of them.
+    It makes batches for the data loader "truncated_bptt". An epoch is one pass over the text, and
+    depends only on the settings and its number. In distributed training each process reads
+    `batch_size` rows of one common set.
 
     # Parameters
 
     batch_size : `int`
         The number of rows, each a stream of sentences.
     num_steps : `int`, optional (default = `20`)
-        The number of words in a row of a window: gradients go no further back.
+        The number of words in a row of a window; gradients go no further back.
     max_characters_per_token : `int`, optional (default = `50`)
         As in the options of the model; `None` for a model with token embeddings.
     bidirectional : `bool`, optional (default = `True`)
-        Whether to make the stream of the backward direction, too.
+        Whether to make the windows of the backward direction, too.
     shuffle_sentences : `bool`, optional (default = `False`)
-        Read the files in random order and the sentences of a file in random order (within blocks
-        of 64 MB), another one for each direction.
+        Read the files in random order, and the sentences of a file in random order within blocks
+        of 64 MB; the directions have different orders.
     drop_last : `bool`, optional (default = `True`)
         At the end of a pass, drop the batch that can't be filled, as bilm-tf does. With `False`,
         for evaluation, every word counts once, and rows that end early are padded.
     encoding_errors : `str`, optional (default = `"strict"`)
         For bytes that are not UTF-8: "strict" (an error) or "replace" (by U+FFFD).
     contiguous : `bool`, optional (default = `False`)
-        `False`: each row takes the next line of the text when it has read its last, as in bilm-tf,
-        so that neighbouring lines stand in different rows. `True`, for small corpora, which are
-        held in memory: each row reads its part of the text across the line ends; the backward
-        direction reads the whole text from its end. With a batch size of 1, evaluation then has all
-        text before (or after) a word as its context.
+        `False`: each row takes the next unread line when its own ends, as in bilm-tf, so that
+        neighbouring lines stand in different rows. `True`, for small corpora, which are held in
+        memory: each row reads a part of the text from line to line, and the backward direction
+        reads the whole text from its end. With a batch size of 1, evaluation then gives each word
+        all text before (or after) it as context.
     max_instances : `int`, optional (default = `None`)
         Stop a pass after this many rows, those of whole batches.
     """

@@ -1,4 +1,4 @@
-"""A language model's vocabulary in AllenNLP: the namespace `lm_tokens`, with bilm-tf's ids."""
+"""A language model's vocabulary in AllenNLP: the namespace `lm_tokens` with bilm-tf's ids."""
 
 import os
 import tarfile
@@ -30,8 +30,7 @@ from allennlp_elmo_plugin.text.vocabulary import (
 def check_vocabulary(vocab: Vocabulary) -> int:
     """
     Return the number of words in the vocabulary of a language model. Raise a `ConfigurationError`
-    if it can't be one: `lm_tokens` is missing or padded, lacks `<S>`, `</S>` or `<UNK>`, has an
-    empty word, or a word that is there twice.
+    unless it has the special words, and each word once.
     """
     if LM_NAMESPACE not in vocab.get_namespaces():
         raise ConfigurationError(f"The vocabulary has no namespace {LM_NAMESPACE}; {HINT}")
@@ -41,12 +40,10 @@ def check_vocabulary(vocab: Vocabulary) -> int:
         raise ConfigurationError(f"The vocabulary: {IS_PADDED}")
     twice = [word for index, word in words.items() if ids[word] != index]
     missing = [word for word in SPECIAL_WORDS if word not in ids]
-    problem = f"lacks the special words {', '.join(missing)}" if missing else ""
-    if twice:
-        problem = f"has the word {twice[0]!r} twice"
-    elif "" in ids:
-        problem = f"has an empty line {ids[''] + 1}"
-    if problem:
+    if twice or missing:
+        problem = f"lacks the special words {', '.join(missing)}"
+        if twice:
+            problem = f"has the word {twice[0]!r} twice"
         raise ConfigurationError(
             f"The vocabulary's {LM_NAMESPACE}.txt {problem}; mend that, or {HINT}"
         )

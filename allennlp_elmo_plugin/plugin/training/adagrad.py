@@ -1,4 +1,4 @@
-"""AllenNLP's optimizer "adagrad", fast on a GPU although some gradients are sparse."""
+"""AllenNLP's optimizer "adagrad", made fast on a GPU when some gradients are sparse."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from allennlp_elmo_plugin.plugin.registration import override_registered
 class SparseAdagrad(AdagradOptimizer):
     """
     AllenNLP's Adagrad. On a GPU torch updates the parameters of a group together, unless one of
-    them has a sparse gradient. So each step puts these into groups of their own, which schedules
-    and checkpoints never see.
+    them has a sparse gradient. So each step splits the groups by the kind of gradient; schedules
+    and checkpoints see the original groups.
     """
 
     def step(self, closure: Any = None) -> Any:

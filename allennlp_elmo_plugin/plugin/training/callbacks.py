@@ -1,7 +1,6 @@
 """Callbacks of AllenNLP's trainer."""
 
 import logging
-import os
 from typing import Any
 
 from allennlp.common.checks import ConfigurationError
@@ -24,9 +23,8 @@ def _is_recovered(trainer: Any) -> bool:
 class AdagradStateCallback(TrainerCallback):
     """
     Starts training with the state of Adagrad that `allennlp elmo-import` read from a checkpoint of
-    bilm-tf. With the imported model, training continues as if it had never stopped; with fresh
-    accumulators the first updates would be too large. A recovered run keeps the state of its
-    checkpoint.
+    bilm-tf. The imported model then trains as if it had never stopped; with fresh accumulators its
+    first updates would be too large. A recovered run uses its own checkpoint instead.
 
     ```jsonnet
     model: { type: "from_archive", archive_file: "imported/model.tar.gz" },
@@ -56,9 +54,9 @@ class AdagradStateCallback(TrainerCallback):
 @TrainerCallback.register("initial_validation")
 class InitialValidationCallback(TrainerCallback):
     """
-    Validates before the first update, to show how a pretrained model does on the new text. The
-    metrics are in the log, in `metrics_initial.json` in the folder of the run, and among those of
-    training as `initial_validation_...`. Training itself does not change.
+    Validates before the first update, to show how a pretrained model does on the new text. It
+    writes the metrics to the log, to `metrics_initial.json` in the folder of the run, and as
+    `initial_validation_...` to the metrics of training. Training itself does not change.
     """
 
     def __init__(self, serialization_dir: str) -> None:
@@ -66,7 +64,7 @@ class InitialValidationCallback(TrainerCallback):
         self.metrics: dict[str, float] = {}
 
     def on_start(self, trainer: Any, is_primary: bool = True, **kwargs: Any) -> None:
-        if self.metrics or _is_recovered(trainer):
+        if _is_recovered(trainer):
             return
         if trainer._validation_data_loader is None:
             raise ConfigurationError("initial_validation needs validation_data_path")
@@ -74,10 +72,9 @@ class InitialValidationCallback(TrainerCallback):
         self.metrics = {f"initial_validation_{key}": value for key, value in metrics.items()}
         if is_primary:
             for key, value in self.metrics.items():
-                # At a level that is always shown, for comparison with the metrics of training.
+                # A warning is shown at any level of logging.
                 logger.warning("Before training: %s %.4f", key, value)
-            path = os.path.join(self.serialization_dir, "metrics_initial.json")
-            dump_metrics(path, self.metrics)
+            dump_metrics(f"{self.serialization_dir}/metrics_initial.json", self.metrics)
 
     def on_epoch(self, trainer: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         metrics.update(self.metrics)

@@ -1,4 +1,4 @@
-"""Checkpoints that are complete or not there, whatever ends the process that saves them."""
+"""Checkpoints that are complete or absent, even after a kill during saving."""
 
 import os
 import signal
@@ -19,9 +19,9 @@ from allennlp_elmo_plugin.plugin.registration import override_registered
 @override_registered(Checkpointer, "default")
 class WholeCheckpointer(Checkpointer):
     """
-    AllenNLP's checkpointer "default", which writes both files of a checkpoint under other names,
-    renames them when they are whole, and recovers only from a checkpoint that has both. In training
-    a language model, `save_every_num_seconds` is 600 by default, and works in several processes.
+    AllenNLP's checkpointer "default". It writes both files of a checkpoint under other names,
+    renames them when they are complete, and recovers only from a checkpoint that has both. For
+    language models, `save_every_num_seconds` is 600 by default and works in distributed training.
     """
 
     def __init__(
@@ -33,7 +33,8 @@ class WholeCheckpointer(Checkpointer):
     ) -> None:
         super().__init__(serialization_dir, **kwargs)
         self.seconds = save_every_num_seconds
-        self.signals: list[int] = []  # They ask for the end of training, after a checkpoint.
+        self.signals: list[int] = []
+        """The signals that this process got: the next batch ends training, with a checkpoint."""
 
     def maybe_save_checkpoint(self, trainer: Any, n_epochs: int, n_batches: int) -> bool:
         is_due = self.seconds is not None and time.time() - self._last_save_time >= self.seconds
@@ -47,7 +48,7 @@ class WholeCheckpointer(Checkpointer):
         if not is_saved and (is_due or ends):
             self.save_checkpoint(trainer)
             is_saved = True
-        if ends and n_batches:  # At the end of an epoch, its weights may be the best.
+        if ends and n_batches:  # After an epoch, AllenNLP first has to save the best weights.
             raise Terminated if signal.SIGTERM in self.signals else KeyboardInterrupt
         return is_saved
 
@@ -59,38 +60,32 @@ class WholeCheckpointer(Checkpointer):
             self._last_save_num_batches_in_epoch_completed = trainer._batches_in_epoch_completed
             return
         if not self.state_is_sharded:
-            self._rank = 0  # AllenNLP removes old checkpoints on the first machine alone.
+            self._rank = 0  # AllenNLP would remove old checkpoints on the first machine only.
         values = state.trainer_state
         point = values["epochs_completed"], values["batches_in_epoch_completed"]
         if point not in self._find_all_checkpoints():
             partials = [os.path.join(self._serialization_dir, f".{n}.partial") for n in range(2)]
             paths = self._training_state_path(*point), self._model_state_path(*point)
             for content, partial, path in zip((values, state.model_state), partials, paths):
-                _write(content, partial, path)
+                try:
+                    with LateErrorFile(partial) as file:
+                        torch.save(content, file)
+                    sync(partial)
+                except OSError as error:
+                    hint = "make room, and continue with `allennlp train --recover`"
+                    raise OSError(error.errno, f"{error.strerror}; {hint}", path) from error
             for partial, path in zip(partials, paths):
                 os.replace(partial, path)
             sync_folder(self._serialization_dir)
-        # AllenNLP doesn't write a file that is there; it removes old checkpoints.
+        # As the files exist, AllenNLP doesn't write them, and only removes old checkpoints.
         super().save_checkpoint(cast(Any, SimpleNamespace(get_checkpoint_state=lambda: state)))
 
     def _find_all_checkpoints(self) -> set[tuple[int, int]]:
         names = os.listdir(self._serialization_dir)
         points = {self._parse_model_state_path(name) for name in names}
-        return {
-            each for each in points if each and os.path.exists(self._training_state_path(*each))
-        }
+        return {p for p in points if p and os.path.exists(self._training_state_path(*p))}
 
     def _remove_checkpoint(self, *point: int) -> None:
-        # With the checkpoint of batch 5, AllenNLP removes those of 50 to 59.
+        # With batch 5, AllenNLP would remove batches 50 to 59.
         os.remove(self._model_state_path(*point))
         os.remove(self._training_state_path(*point))
-
-
-def _write(content: Any, partial: str, path: str) -> None:
-    try:
-        with LateErrorFile(partial) as file:
-            torch.save(content, file)
-        sync(partial)
-    except OSError as error:
-        hint = "make room, and continue with `allennlp train --recover`"
-        raise OSError(error.errno, f"{error.strerror}; {hint}", path) from error

@@ -1,4 +1,4 @@
-"""The evaluation of a language model, whose metrics are printed as a table."""
+"""Evaluating a language model, and printing its metrics as a table."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,16 +12,16 @@ from allennlp_elmo_plugin.plugin.registration import override_registered
 
 
 def metrics_table(columns: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the metrics of a language model as a table; `columns` have headings of one word."""
+    """Return a table of metrics, with a column for each mapping in `columns`."""
     names = dict.fromkeys(name for column in columns.values() for name in column)
     table = [["", *columns]]
     for name in names:
         table.append([name, *(_cell(name, column.get(name)) for column in columns.values())])
     widths = [max(map(len, cells)) for cells in zip(*table)]
     lines = []
-    for first, *others in table:
-        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:])]
-        lines.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
+    for name, *values in table:
+        cells = [value.rjust(width) for value, width in zip(values, widths[1:])]
+        lines.append("  ".join([name.ljust(widths[0]), *cells]).rstrip())
     return "\n".join(lines)
 
 
@@ -36,14 +36,14 @@ def _cell(name: str, value: Any) -> str:
 @override_registered(Evaluator, "simple")
 class LanguageModelEvaluator(SimpleEvaluator):
     """
-    AllenNLP's evaluator, `allennlp evaluate`'s default. For a language model, the metrics and the
-    number of predicted words are printed.
+    AllenNLP's default evaluator. For a language model it also prints the metrics and the number of
+    predicted words.
     """
 
     def __call__(self, model: Any, data_loader: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         if not isinstance(model, BidirectionalLanguageModel):
             return super().__call__(model, data_loader, *args, **kwargs)
-        model.get_metrics(reset=True)  # An evaluation before this one may have failed.
+        model.get_metrics(reset=True)  # Drop what an evaluation that failed has left.
         metrics = dict(super().__call__(model, data_loader, *args, **kwargs))
         text = Path(str(getattr(data_loader, "data_path", "text"))).name
         columns = {text: {**metrics, "predicted_words": model.n_predicted_words}}

@@ -28,7 +28,6 @@ from allennlp_elmo_plugin.plugin.training.checkpointer import WholeCheckpointer
 from allennlp_elmo_plugin.plugin.training.sparse_ddp_accelerator import (
     SparseDdpAccelerator,
     SparseDdpWrappedModel,
-    check_same,
 )
 from allennlp_elmo_plugin.text.vocabulary import LM_NAMESPACE
 
@@ -40,15 +39,15 @@ _SECONDS_BETWEEN_CHECKPOINTS = 600.0
 @override_registered(Trainer, "gradient_descent", constructor="from_partial_objects")
 class ResumableTrainer(GradientDescentTrainer):
     """
-    AllenNLP's trainer, whose runs recover exactly: continued by `allennlp train --recover`, a run
-    that was killed at any point has the losses and metrics of one that was never stopped, to the
-    bit where computation is deterministic (one thread on a CPU). Models other than the language
-    model "bidirectional_lm" are trained by AllenNLP's code alone.
+    AllenNLP's trainer, which resumes the training of a language model exactly. A run that was
+    killed at any point and continued by `allennlp train --recover` has the losses and metrics of
+    one that was never stopped, to the bit where computation is deterministic (one thread on a CPU).
+    Other models are trained by AllenNLP's code alone.
 
-    To AllenNLP's checkpoints it adds, for each process, the carried LSTM states and metrics
-    (`training_state` of the model), the position in the text (`state_dict` of the data loaders) and
-    the random number generators. A run that had ended gets the metrics and the archive that a kill
-    may have prevented. The first SIGINT or SIGTERM ends training after a batch, with a checkpoint.
+    To AllenNLP's checkpoints it adds, for each process, the model's LSTM states and metrics, the
+    position in the text and the states of the random number generators. If a run was killed after
+    its last epoch, `--recover` writes the missing metrics and archive. The first SIGINT or SIGTERM
+    saves a checkpoint after the current batch and ends training.
     """
 
     def __init__(self, model: Any, *args: Any, **kwargs: Any) -> None:
@@ -65,19 +64,18 @@ class ResumableTrainer(GradientDescentTrainer):
         super().__init__(model, *args, **kwargs)
         if not is_language_model:
             return
-        model.eval()
         known = [*model.get_metrics(), "loss", "reg_loss"]
         for _, name in self._metric_tracker.tracked_metrics:
-            # AllenNLP would find a wrong name at the end of the first epoch.
+            # AllenNLP finds a wrong name only after the first epoch.
             if self._validation_data_loader is not None and name not in known:
                 raise ConfigurationError(
                     f"trainer: validation_metric has {name!r}, but the model's metrics are "
                     + ", ".join(known)
                 )
-        # `_rank` counts the processes of one machine.
+        # `_rank` is the process's number on its machine.
         self._global_rank = dist.get_rank() if self._distributed else 0
         if self._distributed:
-            # Until now all had the seed of the configuration, and so the same weights.
+            # With the config's seed, all processes have made the same initial weights.
             torch.manual_seed(torch.initial_seed() + self._global_rank)
         if isinstance(self._checkpointer, WholeCheckpointer):
             self._checkpointer.seconds = self._checkpointer.seconds or _SECONDS_BETWEEN_CHECKPOINTS
@@ -90,15 +88,14 @@ class ResumableTrainer(GradientDescentTrainer):
         cls, model: Any, serialization_dir: str, data_loader: Any, **kwargs: Any
     ) -> Trainer:
         if isinstance(model, BidirectionalLanguageModel):
-            # AllenNLP freezes after `DistributedDataParallel` was made, which then waits for the
-            # gradients.
+            # AllenNLP freezes parameters after making `DistributedDataParallel`, which would then
+            # wait for their gradients.
             for name, parameter in model.named_parameters():
                 if any(re.search(regex, name) for regex in kwargs.get("no_grad") or []):
                     parameter.requires_grad_(False)
             keep_memory_of_training()
             if kwargs.get("distributed"):
-                loaders = data_loader, kwargs.get("validation_data_loader")
-                check_same(_data_of(model, loaders), "the vocabulary or the text")
+                _check_same_data(model, data_loader, kwargs.get("validation_data_loader"))
                 if kwargs.get("ddp_accelerator") is None:
                     device = kwargs["cuda_device"]
                     kwargs["ddp_accelerator"] = SparseDdpAccelerator(cuda_device=device)
@@ -119,11 +116,10 @@ class ResumableTrainer(GradientDescentTrainer):
                 "data_loaders": [None if each is None else each.state_dict() for each in loaders],
                 "random": get_random_state(self.cuda_device),
             }
-            self._progress.processes = [state]
+            self._progress.processes = [state] * self._world_size
             if self._distributed:
-                self._progress.processes = [None] * self._world_size
                 dist.all_gather_object(self._progress.processes, state)
-            # A class of our own can't be loaded with `weights_only`.
+            # `torch.load` refuses classes other than torch's and Python's own.
             self._metric_tracker.best_epoch_metrics = dict(self._metric_tracker.best_epoch_metrics)
         return super().get_checkpoint_state()
 
@@ -134,7 +130,7 @@ class ResumableTrainer(GradientDescentTrainer):
         if self._progress is None or not self._progress.processes:
             return
         if end is not None:
-            scheduler.total_steps = end  # The run may have got more epochs.
+            scheduler.total_steps = end  # `num_epochs` may have been raised.
         n_processes = len(self._progress.processes)
         if n_processes != self._world_size:
             raise ConfigurationError(
@@ -142,20 +138,21 @@ class ResumableTrainer(GradientDescentTrainer):
                 f"this run has {self._world_size}"
             )
         self._recovered = state = self._progress.processes[self._global_rank]
-        self._total_batches_completed = state["total_batches"]  # callbacks need it from the start
+        self._total_batches_completed = state["total_batches"]  # Callbacks read it in `on_start`.
         self.model.load_training_state(state["model"])
         loaders: Any = self.data_loader, self._validation_data_loader
         for loader, position in zip(loaders, state["data_loaders"]):
             if position is not None:
                 loader.load_state_dict(position)
-        # The folder may have been moved. AllenNLP saves the best weights after the checkpoint.
+        # AllenNLP stores the path of best.th, and the folder may have been moved. It writes best.th
+        # after the checkpoint, so a kill in between leaves an older one.
         best = os.path.join(self._serialization_dir, "best.th")
         is_after_epoch = self._start_after_batches_in_epoch_completed == 0
         is_best = is_after_epoch and self._metric_tracker.is_best_so_far()
         if is_best or self._best_model_filename is not None:
             self._best_model_filename = best
         if is_best and self._primary:
-            remove(best)  # It may be a link to a checkpoint.
+            remove(best)  # In case it is a link to a checkpoint
             self._save_model_state(best)
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
@@ -165,14 +162,14 @@ class ResumableTrainer(GradientDescentTrainer):
             return {}
         if self._recovered is not None:
             self._batches_in_epoch_completed = self._start_after_batches_in_epoch_completed
-            # AllenNLP skips nothing: the data loader starts from there.
+            # The data loader starts from there, so AllenNLP must skip nothing.
             self._start_after_batches_in_epoch_completed = 0
             set_random_state(self._recovered["random"], self.cuda_device)
             self._recovered = None
         metrics = super()._train_epoch(epoch)
         penalty = self.model.get_regularization_penalty()
         if penalty is not None:
-            # AllenNLP's mean is over the batches since the process has started.
+            # AllenNLP's mean has only the batches since the process started.
             metrics["reg_loss"] = penalty.item()
         return metrics
 
@@ -187,7 +184,7 @@ class ResumableTrainer(GradientDescentTrainer):
         ):
             logger.info("The run in %s had ended: nothing is trained", self._serialization_dir)
             self._num_epochs = n_completed
-            super()._try_train()  # skips all epochs, and loads the best weights
+            super()._try_train()  # It skips all epochs and loads the best weights.
             return self._progress.metrics, n_completed - 1
         signals: list[int] = getattr(self._checkpointer, "signals", [])
         with noted_signals(signals, is_worker=self._distributed):
@@ -195,7 +192,7 @@ class ResumableTrainer(GradientDescentTrainer):
 
 
 class _Progress(TrainerCallback):
-    """What `ResumableTrainer` adds to checkpoints: states of processes, metrics of an epoch."""
+    """Keeps the states of all processes and the last epoch's metrics in checkpoints."""
 
     def __init__(self, serialization_dir: str) -> None:
         super().__init__(serialization_dir)
@@ -203,18 +200,17 @@ class _Progress(TrainerCallback):
         self.metrics: dict[str, Any] = {}
 
     def on_epoch(self, trainer: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-        self.metrics = metrics  # other callbacks may add to them
+        self.metrics = metrics  # Callbacks after this one may add to them.
 
     def state_dict(self) -> dict[str, Any]:
         return {"processes": self.processes, "metrics": dict(self.metrics)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.processes = state_dict["processes"]
-        self.metrics = state_dict["metrics"]
+        vars(self).update(state_dict)
 
 
 def _check_settings(settings: dict[str, Any]) -> None:
-    """Check settings that AllenNLP ignores, or gets wrong, for a language model."""
+    """Refuse settings that AllenNLP would ignore, or apply wrongly to a language model."""
     known = inspect.signature(GradientDescentTrainer.__init__).parameters
     unknown = sorted(settings.keys() - known - {"run_sanity_checks"})
     if unknown:
@@ -227,33 +223,37 @@ def _check_settings(settings: dict[str, Any]) -> None:
         )
 
 
-def _data_of(model: Model, loaders: Any) -> tuple[str, list[Any]]:
-    """Return what tells the vocabulary and the text of one process from those of another."""
+def _check_same_data(model: Model, *loaders: Any) -> None:
+    """Raise a `ConfigurationError` in all processes unless they have the same words and texts."""
     words = model.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
     digests = [[*each.state_dict()["digest"].values()] for each in loaders if each is not None]
-    return hashlib.sha256("\n".join(words.values()).encode()).hexdigest(), digests
+    data = hashlib.sha256("\n".join(words.values()).encode()).hexdigest(), digests
+    gathered: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, data)
+    ranks = [str(rank) for rank, other in enumerate(gathered) if other != gathered[0]]
+    if ranks:
+        raise ConfigurationError(
+            f"The vocabulary or the text of rank {', '.join(ranks)} differs from that of rank 0: "
+            "copy the files of one machine to the others"
+        )
 
 
 def get_random_state(device: torch.device) -> dict[str, Any]:
-    """
-    Return the states of the random number generators of Python, NumPy, torch and, if `device` is
-    one, of the GPU, as `torch.load` reads them with `weights_only`.
-    """
+    """Return the states of all random number generators, that of a GPU if `device` is one."""
     numpy_state: Any = numpy.random.get_state()
     name, keys, *rest = numpy_state
     return {
         "python": random.getstate(),
-        "numpy": [name, keys.tolist(), *rest],
+        "numpy": [name, keys.tolist(), *rest],  # `torch.load` refuses arrays.
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
     }
 
 
 def set_random_state(state: dict[str, Any], device: torch.device) -> None:
-    """Restore what `get_random_state` returned; the GPU's part only if `device` is a GPU."""
+    """Restore what `get_random_state` returned, a GPU's state only if `device` is a GPU."""
     random.setstate(state["python"])
-    name, keys, *rest = state["numpy"]
-    numpy.random.set_state((name, numpy.array(keys, dtype=numpy.uint32), *rest))
+    numpy.random.set_state(state["numpy"])
     torch.set_rng_state(state["torch"])
     if state["cuda"] is not None and device.type == "cuda":
         torch.cuda.set_rng_state(state["cuda"], device)

@@ -1,4 +1,4 @@
-"""The folder of a training run: one process at a time works in it."""
+"""Training in the folder of a run, which one process at a time may use."""
 
 import functools
 import os
@@ -40,11 +40,11 @@ def train_model(
     **kwargs: Any,
 ) -> Any:
     """
-    AllenNLP's function of this name, which also locks the folder. If the training of a language
-    model fails before it has saved any weights, a new folder is removed, so that the same command
-    can start it again.
+    AllenNLP's function of this name, which also locks the folder. If a language model's training
+    fails before it saves any weights, the folder is removed if it was new, so that the same command
+    can start again.
     """
-    # The processes of distributed training import plugins anew, and may not find this one.
+    # The processes of distributed training may not find the plugin by themselves.
     packages = [*(include_package or []), "allennlp_elmo_plugin.plugin.registration"]
     folder = Path(serialization_dir)
     is_new = is_language_model(params) and not folder.exists()
@@ -56,16 +56,16 @@ def train_model(
         ) from error
     with _locked(folder):
         if force and not recover:
-            for path in folder.iterdir():  # AllenNLP would remove what is locked.
+            for path in folder.iterdir():  # AllenNLP would remove the locked folder itself.
                 remove(path)
             force = False
-        others = active_children()
+        before = active_children()
         try:
             return _train_model(
                 params, serialization_dir, recover, force, node_rank, packages, *args, **kwargs
             )
         except BaseException:
-            _end(set(active_children()).difference(others))
+            _end(set(active_children()).difference(before))
             if is_new and not is_trained(folder):
                 shutil.rmtree(folder)
             raise
@@ -73,13 +73,13 @@ def train_model(
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder itself, for the `with` block."""
+    """Lock a folder for the `with` block."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         if not lock(descriptor, folder):
             raise ConfigurationError(
                 f"{folder}: another process is training in this folder; wait for its end, or "
-                "choose another one. In distributed training each machine needs one of its own"
+                "choose another one. In distributed training each machine needs its own folder"
             )
         yield
     finally:
@@ -87,7 +87,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _end(workers: set[BaseProcess]) -> None:
-    """End processes by SIGTERM, upon which they save. If another signal comes, end them at once."""
+    """End processes by SIGTERM, so that they save. Another signal to this one kills them."""
     try:
         for worker in workers:
             worker.terminate()
@@ -101,9 +101,9 @@ def _end(workers: set[BaseProcess]) -> None:
 @override_registered(TrainModel, "default", constructor="from_partial_objects")
 class TrainingLoop(TrainModel):
     """
-    AllenNLP's training loop "default", which recovers the run of a language model with the run's
-    own vocabulary: the rows of its tables belong to these words. In distributed training, all
-    processes evaluate on the test set: each reads its rows of the text, and waits for the others.
+    AllenNLP's training loop "default". A language model is recovered with the vocabulary in the
+    folder of the run, whose words belong to the rows of its weights. In distributed training all
+    processes evaluate on the test set, each on its rows of the text.
     """
 
     @classmethod
@@ -122,19 +122,19 @@ class TrainingLoop(TrainModel):
         is_ours = isinstance(self.model, BidirectionalLanguageModel)
         if is_distributed() and self.evaluate_on_test and loader is not None and is_ours:
             trainer: Any = self.trainer
-            found = evaluate(self.model, loader, trainer.cuda_device, self.batch_weight_key)
-            metrics.update({f"test_{name}": value for name, value in found.items()})
+            of_test = evaluate(self.model, loader, trainer.cuda_device, self.batch_weight_key)
+            metrics.update({f"test_{name}": value for name, value in of_test.items()})
             self.evaluation_data_loader = None  # type: ignore[assignment]
         return metrics
 
 
 def is_language_model(params: Params) -> bool:
-    """Return whether a config names a component of the training of language models."""
+    """Return whether a config trains a language model, by the names of its components."""
     parts = map(params.params.get, ("model", "dataset_reader", "data_loader"))
     types = {str(part.get("type") if isinstance(part, dict) else part) for part in parts}
     return not types.isdisjoint({"bidirectional_lm", "truncated_bptt_lm", "truncated_bptt"})
 
 
 def is_trained(folder: str | os.PathLike[str]) -> bool:
-    """Return whether the run in a folder has saved weights to go on with."""
+    """Return whether a folder has saved weights with which training can continue."""
     return any(any(Path(folder).glob(name)) for name in ("model_state_*.th", "best.th"))

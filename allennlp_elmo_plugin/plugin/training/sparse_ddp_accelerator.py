@@ -1,4 +1,4 @@
-"""Distributed training of tables of which a batch uses few rows, such as a sampled softmax."""
+"""Distributed training of parameters with sparse gradients, such as a sampled softmax."""
 
 from collections.abc import Sequence
 from typing import Any, Optional
@@ -14,36 +14,21 @@ from allennlp_elmo_plugin.plugin.components.bidirectional_lm import Bidirectiona
 from allennlp_elmo_plugin.plugin.registration import override_registered
 
 
-def check_same(value: Any, what: str) -> None:
-    """
-    Raise a `ConfigurationError` in all processes of distributed training, each of which calls this
-    function, unless they have the same value.
-    """
-    values: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(values, value)
-    ranks = [str(rank) for rank, other in enumerate(values) if other != values[0]]
-    if ranks:
-        raise ConfigurationError(
-            f"{what} of rank {', '.join(ranks)} differs from that of rank 0: copy the files of one "
-            "machine to the others"
-        )
-
-
 class SparseDdpWrappedModel(DdpWrappedModel):
-    """A model in `DistributedDataParallel`, and the parameters whose gradients it leaves out."""
+    """A model in `DistributedDataParallel`, which leaves out its `sparse_parameters`."""
 
     sparse_parameters: Sequence[torch.nn.Parameter] = ()
     dtype: Optional[torch.dtype] = None
 
     def average_sparse_gradients(self) -> None:
         """
-        Replace these gradients, shape `(n_rows, ...)`, by their means over all processes, which
-        call this before an update and get the same numbers, to the bit. Of sparse gradients only
-        the rows that some process has are sent, as numbers of type `dtype`.
+        Replace the gradients of `sparse_parameters` by their means over all processes. Each process
+        calls this before an update, and all get the same numbers, to the bit. Only the rows that
+        some process has are sent, as numbers of type `dtype`.
         """
         for parameter in self.sparse_parameters:
             gradient = parameter.grad
-            if gradient is not None and not gradient.is_sparse:  # It is regularised.
+            if gradient is not None and not gradient.is_sparse:  # A regularizer makes it dense.
                 dist.all_reduce(gradient)
                 gradient /= self.world_size
                 continue
@@ -58,8 +43,8 @@ class SparseDdpWrappedModel(DdpWrappedModel):
             rows = is_used.nonzero()[:, 0]  # (n_used,)
             values = parameter.detach().new_zeros(len(rows), *parameter.shape[1:])
             values[torch.searchsorted(rows, own)] = gradient.values()
-            if len(rows):  # gloo crashes on empty tensors
-                sent = values.to(self.dtype or values.dtype)  # `values` if the type is the same
+            if len(rows):  # gloo crashes on empty tensors.
+                sent = values.to(self.dtype or values.dtype)  # `values` itself in the same type
                 dist.all_reduce(sent)
                 values.copy_(sent).div_(self.world_size)
             parameter.grad = torch.sparse_coo_tensor(rows.unsqueeze(0), values, parameter.shape)
@@ -69,21 +54,20 @@ class SparseDdpWrappedModel(DdpWrappedModel):
 @override_registered(DdpAccelerator, "torch")
 class SparseDdpAccelerator(TorchDdpAccelerator):
     """
-    AllenNLP's accelerator "torch", its default, for language models with sparse gradients, too,
-    which torch's `DistributedDataParallel` does not average: it gets the other parameters only.
+    AllenNLP's default accelerator, "torch". For language models it averages sparse gradients
+    itself, as torch's `DistributedDataParallel` can't.
 
     # Parameters
 
     sparse_gradient_dtype : `str`, optional (default = `"float32"`)
-        "bfloat16" to send and add sparse gradients with half of the bytes.
+        "bfloat16" sends and adds sparse gradients with half of the bytes.
     """
 
     def __init__(self, *, sparse_gradient_dtype: str = "float32", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if sparse_gradient_dtype not in ("float32", "bfloat16"):
             raise ConfigurationError(
-                f"sparse_gradient_dtype is {sparse_gradient_dtype!r}, but must be "
-                '"float32" or "bfloat16"'
+                f"sparse_gradient_dtype is {sparse_gradient_dtype!r}; use float32 or bfloat16"
             )
         self._dtype = torch.bfloat16 if sparse_gradient_dtype == "bfloat16" else None
 
@@ -92,17 +76,14 @@ class SparseDdpAccelerator(TorchDdpAccelerator):
             return super().wrap_model(model)
         parameters = model.sparse_gradient_parameters()
         ignored = {id(parameter) for parameter in parameters}
-        names = [
-            f"{prefix}.{name}" if prefix else name  # also the second name of a shared parameter
-            for prefix, module in model.named_modules()
-            for name, parameter in module.named_parameters(recurse=False)
-            if id(parameter) in ignored
-        ]
+        # With both names of a shared parameter
+        named = model.named_parameters(remove_duplicate=False)
+        names = [name for name, parameter in named if id(parameter) in ignored]
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, names)
         model, by_torch = super().wrap_model(model)
         for parameter in parameters:
             dist.broadcast(parameter.detach(), 0)
-        # The optimizer's groups and `no_grad` know the names without "module.".
+        # Configs name parameters without the prefix "module." of `DistributedDataParallel`.
         by_torch.model.named_parameters = model.named_parameters  # type: ignore[method-assign]
         wrapped = SparseDdpWrappedModel(by_torch.model, self.local_rank, self.world_size)
         wrapped.sparse_parameters, wrapped.dtype = parameters, self._dtype

@@ -1,4 +1,4 @@
-"""The end of `allennlp train` of a language model: a table, or one line if it was stopped."""
+"""What `allennlp train` prints at the end: a table of metrics, or one line if it was stopped."""
 
 import functools
 import json
@@ -18,14 +18,13 @@ from allennlp_elmo_plugin.plugin.training.evaluation import metrics_table
 from allennlp_elmo_plugin.plugin.training.run_folder import is_language_model, is_trained
 from allennlp_elmo_plugin.pretrained.file_names import ARCHIVE_FILE, METRICS_FILE
 
-# AllenNLP's own, which the plugin replaces under its name. (`train_model_from_args` can't be
-# replaced: the program `allennlp` takes it before it imports plugins.)
+# AllenNLP's own, which the plugin replaces under its name. (The program `allennlp` looks up
+# `train_model_from_args` before it imports plugins, so replacing that has no effect.)
 _train_model_from_file = train.train_model_from_file
 
 _MODULES_OF_CONFIGS = {"allennlp.common.params", "allennlp.common.from_params"}
-# Their errors about a value of a config say what is wrong.
+# The packages whose errors about a value in a config say what is wrong
 _PACKAGES = ("allennlp", "allennlp_elmo_plugin", "cached_path", "torch")
-
 _ROWS = ("perplexity", "forward_perplexity", "backward_perplexity", "loss", "unknown_words")
 
 
@@ -34,18 +33,18 @@ def train_model_from_file(
     parameter_filename: Any, serialization_dir: Any, overrides: Any = "", *args: Any, **kwargs: Any
 ) -> Any:
     """
-    AllenNLP's function of this name. In `allennlp train`, Ctrl-C and SIGTERM end it with a line
-    that names the command to continue with. For a language model, it prints the metrics in the end,
-    and a user's mistake ends it with a line that says what to do.
+    AllenNLP's function of this name. When Ctrl-C or SIGTERM ends `allennlp train`, it prints the
+    command that continues. For a language model it also prints the metrics at the end, and a single
+    line for a user's mistake.
     """
     program = Path(sys.argv[0]).name
     if sys.argv[1:2] != ["train"] or program not in ("allennlp", "__main__.py"):
-        # A user's own program gets exceptions.
+        # A user's own program gets the exceptions.
         return _train_model_from_file(
             parameter_filename, serialization_dir, overrides, *args, **kwargs
         )
     folder = Path(serialization_dir)
-    is_ours = True  # until the config is read
+    is_ours = True  # as long as the config can't be read
 
     def work() -> Any:
         nonlocal is_ours
@@ -71,7 +70,7 @@ def train_model_from_file(
 
 
 def _is_mistake(error: Exception) -> bool:
-    """Return whether an error is the user's, or of the disk, and its message is enough."""
+    """Return whether the user or the disk caused an error, so that its message is enough."""
     modules = [
         frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)
     ]
@@ -79,8 +78,8 @@ def _is_mistake(error: Exception) -> bool:
     is_of_disk = isinstance(error, OSError) and package == __name__.split(".")[0]
     if isinstance(error, ConfigurationError) or is_of_disk:
         return True
-    # AllenNLP was reading the config, or making the model and the trainer with its settings: any
-    # constructor may refuse a value. One of a user's own code may have a fault, though.
+    # Any constructor that AllenNLP calls with the values in a config may refuse one, except that an
+    # error in a user's own code may be a fault of that code.
     return package in _PACKAGES and not _MODULES_OF_CONFIGS.isdisjoint(modules)
 
 
@@ -88,7 +87,7 @@ def _how_to_continue(folder: Path) -> str:
     program = Path(sys.argv[0])
     name = f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name
     is_saved = is_trained(folder)
-    words = [each for each in sys.argv[1:] if each not in ("-f", "--force", "-r", "--recover")]
+    words = [word for word in sys.argv[1:] if word not in ("-f", "--force", "-r", "--recover")]
     command = f"{name} {shlex.join(words + ['--recover'] * is_saved)}"
     start = "; continue with" if is_saved else " before anything was saved; start again with"
     return f"{start}: {command}"
@@ -101,10 +100,10 @@ def _print_results(folder: Path) -> None:
     metrics = json.loads(path.read_text(encoding="utf-8"))  # with NaN, as AllenNLP writes it
     columns: dict[str, dict[str, Any]] = {}
     for prefix in ("training", "best_validation", "test"):
-        for name in _ROWS:
-            if f"{prefix}_{name}" in metrics:
-                column = columns.setdefault(prefix.split("_")[-1], {})
-                column[name] = metrics[f"{prefix}_{name}"]
+        names = [name for name in _ROWS if f"{prefix}_{name}" in metrics]
+        if names:
+            column = {name: metrics[f"{prefix}_{name}"] for name in names}
+            columns[prefix.removeprefix("best_")] = column
     print(metrics_table(columns))
     epoch = metrics.get("best_epoch")  # from 0; None if no epoch was validated
     best = "" if epoch is None else f" (the best epoch, {epoch})"

@@ -391,35 +391,26 @@ def test_precision_of_training(vocab, num_samples):
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    "arguments, reader, message",
     [
-        ({}, "needs options, options_file or pretrained_file"),
-        ({"options": SMALL, "options_file": "x.json"}, "either options or options_file"),
-        ({"options": SMALL, "num_samples": 50}, "50 distinct .* vocabulary of 50 words"),
-        ({"options": SMALL, "recurrent_dropout": 1.0}, "recurrent_dropout is 1.0; use a"),
-        ({"options": SMALL, "state_reset": -0.1}, "state_reset is -0.1; use a number"),
-        ({"options": SMALL, "state_reset": "1"}, "state_reset is '1'; use a number"),
-        ({"options": SMALL, "share_embedding_softmax": True}, "needs a token embedding"),
-        ({"options": SMALL, "precision": "int8"}, "precision is 'int8'; use float32 or"),
-        ({"options_file": "nowhere.json"}, "nowhere.json"),
-        ({"options_file": "bad.json"}, "bad.json: .* must not exceed"),
+        ({}, {}, "needs options, options_file or pretrained_file"),
+        ({"options": SMALL, "options_file": "x.json"}, {}, "either options or options_file"),
+        ({"options": SMALL, "num_samples": 50}, {}, "50 distinct .* vocabulary of 50 words"),
+        ({"options": SMALL, "recurrent_dropout": 1.0}, {}, "recurrent_dropout is 1.0; use a"),
+        ({"options": SMALL, "state_reset": -0.1}, {}, "state_reset is -0.1; use a number"),
+        ({"options": SMALL, "state_reset": "1"}, {}, "state_reset is '1'; use a number"),
+        ({"options": SMALL, "share_embedding_softmax": True}, {}, "needs a token embedding"),
+        ({"options": SMALL, "precision": "int8"}, {}, "precision is 'int8'; use float32 or"),
+        ({"options_file": "nowhere.json"}, {}, "nowhere.json"),
+        ({"options_file": "bad.json"}, {}, "bad.json: .* must not exceed"),
+        ({"options": TOKENS}, {}, "gives words of 50 characters, .* reads words of None"),
+        ({"options": SMALL}, {"max_characters_per_token": None}, "of None .* reads words of 50"),
+        ({"options": SMALL}, {"bidirectional": False}, "true in the model, but not in the reader"),
     ],
 )
-def test_arguments_that_are_refused(vocab, arguments, message, tmp_path, monkeypatch):
+def test_settings_that_are_refused(vocab, arguments, reader, message, tmp_path, monkeypatch):
+    """By themselves, or with the batches of this reader."""
     monkeypatch.chdir(tmp_path)
     Path("bad.json").write_text('{"lstm": {"dim": 8, "projection_dim": 16}}')
     with pytest.raises(ConfigurationError, match=message):
-        BidirectionalLanguageModel(vocab, **arguments)
-
-
-@pytest.mark.parametrize(
-    "options, reader, message",
-    [
-        (TOKENS, {}, "gives words of 50 characters, .* reads words of None"),
-        (SMALL, {"max_characters_per_token": None}, "gives words of None .* reads words of 50"),
-        (SMALL, {"bidirectional": False}, "true in the model, but not in the reader"),
-    ],
-)
-def test_a_reader_that_does_not_fit(vocab, options, reader, message):
-    with pytest.raises(ConfigurationError, match=message):
-        BidirectionalLanguageModel(vocab, options=options)(**next(read(vocab, **reader)))
+        BidirectionalLanguageModel(vocab, **arguments)(**next(read(vocab, **reader)))

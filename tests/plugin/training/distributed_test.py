@@ -156,4 +156,4 @@ def test_other_data(key, data, tmp_path):
         (tmp_path / name).mkdir()
         configs.append(write_config(tmp_path / name, data, {**TWO, **changes}))
     for message in run_processes(2, tmp_path, _start, configs):
-        assert "the vocabulary or the text of rank 1 differs" in message
+        assert "The vocabulary or the text of rank 1 differs" in message

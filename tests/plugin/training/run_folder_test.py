@@ -5,18 +5,14 @@ import multiprocessing
 import os
 import signal
 import time
-from types import SimpleNamespace
-from typing import Any
-from unittest.mock import MagicMock
 
 import allennlp.commands.train
 import pytest
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.plugin.training import run_folder
-from allennlp_elmo_plugin.plugin.training.run_folder import TrainingLoop, train_model
+from allennlp_elmo_plugin.plugin.training.run_folder import train_model
 from tests.support.testing import read_files
 
 LANGUAGE_MODEL = {"model": {"type": "bidirectional_lm"}}
@@ -28,7 +24,7 @@ processes = multiprocessing.get_context("fork")
 @pytest.fixture
 def calls(monkeypatch):
     """What AllenNLP's `train_model` is called with, and the files that it finds."""
-    found: list[Any] = []
+    found = []
 
     def train(params, folder, recover, force, node_rank, packages):
         found.append((recover, force, node_rank, packages, sorted(os.listdir(folder))))
@@ -72,12 +68,6 @@ def test_one_process_at_a_time(tmp_path, calls, arguments):
     assert len(calls) == 2
 
 
-def test_without_locks(tmp_path, calls, monkeypatch, caplog):
-    monkeypatch.setattr(fcntl, "flock", lambda *given: os.open("/no locks here", os.O_RDONLY))
-    train_model(Params({}), tmp_path)
-    assert len(calls) == 1 and "can't be locked ([Errno 2]" in caplog.text
-
-
 @pytest.mark.parametrize("is_new", [True, False])
 @pytest.mark.parametrize("config", [LANGUAGE_MODEL, FINE_TUNING, TAGGER])
 @pytest.mark.parametrize("written", ["out.log", "best.th", "model_state_e0_b7.th"])
@@ -96,18 +86,6 @@ def test_a_failed_start(is_new, config, written, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="failed"):
         train_model(Params(dict(config)), folder)
     assert folder.exists() != (is_new and config is not TAGGER and written == "out.log")
-
-
-@pytest.mark.parametrize("n_processes, loader", [(1, "batches"), (2, "batches"), (2, None)])
-def test_all_processes_evaluate(n_processes, loader, monkeypatch):
-    monkeypatch.setattr(run_folder, "is_distributed", lambda: n_processes > 1)
-    monkeypatch.setattr(run_folder, "evaluate", lambda *given: {"batches": given[1]})
-    model: Any = MagicMock(BidirectionalLanguageModel)
-    loop = TrainingLoop("", model, SimpleNamespace(train=dict, cuda_device=-1), loader, True)
-    evaluates = n_processes == 2 and loader is not None
-    assert loop.run() == ({"test_batches": "batches"} if evaluates else {})
-    # AllenNLP doesn't evaluate again.
-    assert loop.evaluation_data_loader == (None if evaluates else loader)
 
 
 def test_only_own_workers_end_with_an_error(tmp_path, monkeypatch):
