@@ -20,8 +20,8 @@ def allowance(size: int) -> int:
 @contextmanager
 def open_weight_file(path: str | os.PathLike[str]) -> Iterator[Any]:
     """
-    Open an HDF5 file for reading, if it contains all its data, and their size, unpacked, is in
-    proportion to the file's. Raise `FileNotFoundError` or `ValueError`.
+    Open an HDF5 file for reading. Raise `FileNotFoundError` or `ValueError` unless it contains all
+    its data, and these unpack to a size in proportion to the file's.
     """
     import h5py
 
@@ -31,15 +31,15 @@ def open_weight_file(path: str | os.PathLike[str]) -> Iterator[Any]:
         weight_file = h5py.File(os.fspath(path), "r")
         datasets = float_datasets(weight_file)
     except Exception as error:  # h5py has no class for the errors of HDF5
-        reason = shown(error, 200)
-        raise ValueError(f"{path}: not an HDF5 file, or one cut off ({reason})") from error
+        text = f"not an HDF5 file, or one cut off ({shown(error, 200)})"
+        raise ValueError(f"{path}: {text}") from error
     with weight_file:
         total = 0
         for name, dataset in datasets:
             place = f"{path}: '{shown(name, 200)}'"
             if dataset.is_virtual or dataset.external:
                 raise ValueError(f"{place} has its data in other files")
-            # Without compression, everything must be there; with it, something.
+            # Uncompressed data must all be there; of compressed data, at least something.
             is_compressed = dataset.id.get_create_plist().get_nfilters() > 0
             stored = dataset.id.get_storage_size()
             if stored < (min(dataset.nbytes, 1) if is_compressed else dataset.nbytes):
@@ -58,15 +58,11 @@ def open_weight_file(path: str | os.PathLike[str]) -> Iterator[Any]:
 
 
 def float_datasets(weight_file: Any) -> list[tuple[str, Any]]:
-    """Return the datasets of floating-point numbers in a file; no links are followed."""
-    found: list[tuple[str, Any]] = []
-
-    def visit(name: str | bytes, item: Any) -> None:
-        if is_float(item):
-            found.append((os.fsdecode(name), item))  # It may not be UTF-8.
-
-    weight_file.visititems(visit)
-    return found
+    """Return the datasets of floating-point numbers in a file, without following links."""
+    items: list[tuple[str | bytes, Any]] = []
+    weight_file.visititems(lambda *item: items.append(item))
+    # A name may not be UTF-8.
+    return [(os.fsdecode(name), item) for name, item in items if is_float(item)]
 
 
 def is_float(item: Any) -> bool:

@@ -13,9 +13,8 @@ from allennlp_elmo_plugin.files.json_file import shown
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
     """
-    Return the floating-point tensors of a state dict, on the CPU. Those of torch 1.6 and later, zip
-    files, are mapped to memory: numbers are read when they are used. Raise `ValueError` if there is
-    anything else in it.
+    Return the floating-point tensors of a state dict, on the CPU. Files of torch 1.6 and later are
+    mapped to memory: numbers are read when they are used. Anything else is a `ValueError`.
     """
     size, advice = os.path.getsize(path), "use weights that torch.save wrote from a state dict"
     try:

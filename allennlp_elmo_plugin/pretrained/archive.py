@@ -104,8 +104,6 @@ def _tar_members(file: IO[bytes], max_bytes: int) -> Iterator[tuple[str, Any]]:
     stream.max_bytes = max_bytes
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:
-            if member.size > max_bytes:
-                raise ValueError(_TOO_LARGE)
             # A sparse file may be larger than what is read of the stream.
             if member.isreg() and not member.issparse():
                 yield member.name, archive.extractfile(member)

@@ -1,7 +1,4 @@
-"""
-The one way to read the weights of language models from any of their files: open them, complete and
-check the options with them, and load them into a model.
-"""
+"""Open the weights of a language model, complete its options by them, and load them into it."""
 
 import math
 import os
@@ -33,10 +30,9 @@ from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import (
 from allennlp_elmo_plugin.pretrained.checkpoints.tensorflow_checkpoint import read_index
 from allennlp_elmo_plugin.progress import step_bar
 
-# Numbers that are read at a time: few enough for the processor's cache.
-_BLOCK = 2**19
-# An LSTM's variable under any of bilm-tf's names: one layer has no `multi_rnn_cell`, forward only
-# no `RNN_0`, and modules of TensorFlow Hub have a second `rnn`.
+_BLOCK = 2**19  # numbers that are read at a time, which fit the processor's cache
+# An LSTM's variable under any of bilm-tf's names. A single layer has no `multi_rnn_cell`, a forward
+# model no `RNN_0`, and a module of TensorFlow Hub has a second `rnn`.
 _LSTM_VARIABLE = re.compile(
     r"(?:RNN_(?P<direction>\d+)/)?rnn/"
     r"(?:(?:multi_rnn_cell/cell_|MultiRNNCell/Cell)(?P<layer>\d+)/)?"
@@ -44,7 +40,7 @@ _LSTM_VARIABLE = re.compile(
     re.IGNORECASE,
 )
 _LSTM_KINDS = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
-# What the names of a biLM's variables begin with.
+# The beginnings of the names of a biLM's variables.
 _BILM = ("char_embed", "CNN", "embedding", "RNN_", "rnn/")
 _ACCUMULATOR = "/Adagrad"
 # bilm-tf's variables in training, and in a graph for prediction, such as a module of TensorFlow Hub
@@ -53,7 +49,7 @@ _ADVICE = "are these the weights that belong to the options?"
 
 
 def published_name(name: str) -> str:
-    """Return the published name of a variable in TensorFlow, without its `lm/`, or in any dump."""
+    """Return the published name of a variable in any file, without the `lm/` of TensorFlow."""
     match = _LSTM_VARIABLE.fullmatch(name)
     if match is None:
         return name
@@ -62,7 +58,7 @@ def published_name(name: str) -> str:
 
 
 class Variable(NamedTuple):
-    """A variable: its file, its shape, and what opens an array that is read where it is sliced."""
+    """A variable's file and shape, and a function that opens an array to be read by slices."""
 
     file: str
     shape: tuple[int, ...]
@@ -70,18 +66,15 @@ class Variable(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """The variables of a language model by their published names; `source` is for errors."""
+    """The variables of a language model by their published names. Errors name `source`."""
 
     source: str
     variables: Mapping[str, Variable]
 
     @property
     def n_words(self) -> int | None:
-        """How many words the saved tables of words have; `None` if there are none."""
-        for name in (SOFTMAX_BIAS, "embedding"):
-            if name in self.variables and self.variables[name].shape:
-                return self.variables[name].shape[0]
-        return None
+        """The number of words in the saved tables of words; `None` if there are none."""
+        return self.size(SOFTMAX_BIAS)[-1] or self.size("embedding")[-2] or None
 
     def size(self, name: str) -> tuple[int, ...]:
         """Return the last three sizes of a variable, 0 for those that are missing."""
@@ -90,8 +83,8 @@ class Weights(NamedTuple):
 
     def check(self, table: Iterable[Dataset], parts: tuple[str, ...] = _BILM) -> None:
         """
-        Check that there are the variables that a model needs, and no others whose names begin with
-        `parts`, by default those of a biLM. Nothing is read or allocated.
+        Check that all variables of a table are there, and no others whose names begin with `parts`,
+        by default those of a biLM. Nothing is read or allocated.
         """
         expected = set()
         for name, shape, _ in table:
@@ -136,12 +129,11 @@ def open_weights(path: PathLike, softmax_file: PathLike | None = None) -> Iterat
         return
     variables: dict[str, Variable] = {}
     with ExitStack() as files:
-        for each in (path,) if softmax_file is None else (path, softmax_file):
-            file = files.enter_context(open_weight_file(each))
+        for source in (path,) if softmax_file is None else (path, softmax_file):
+            file = files.enter_context(open_weight_file(source))
             for name, dataset in float_datasets(file):
-                variables[published_name(name)] = Variable(
-                    file.filename, dataset.shape, partial(file.__getitem__, name)
-                )
+                get = partial(file.__getitem__, name)
+                variables[published_name(name)] = Variable(file.filename, dataset.shape, get)
         yield Weights(path, variables)
 
 
@@ -186,7 +178,7 @@ def weights_of_state_dict(
     variables: dict[str, Variable] = {}
     for dataset in chain(datasets(options), softmax_datasets(n_words, dim)):
         for part in dataset.parts:
-            # Here the table ends, however many layers the options ask for.
+            # This ends the loop, however many layers the options ask for.
             if part.parameter not in parameters:
                 raise ValueError(f"{source}: the parameter '{part.parameter}' is missing")
         get = partial(dataset.get, parameters)
@@ -201,7 +193,7 @@ def weights_of_state_dict(
 
 
 def read_options(values: Mapping[str, Any], source: str, weights: Weights) -> BiLmOptions:
-    """Check an options.json, and set by the weights what it may lack, or can't express."""
+    """Check an options.json, and complete it by the weights with what it lacks or can't express."""
     names, completed = weights.variables, dict(values)
     if completed.get("bidirectional") is None:
         completed["bidirectional"] = f"{CELL.format(1, 0)}/W_0" in names
@@ -217,12 +209,12 @@ def read_options(values: Mapping[str, Any], source: str, weights: Weights) -> Bi
 
 
 def numbered(names: Container[str], form: str) -> list[str]:
-    """Return the names of a form, such as "layer_{}", with all numbers from 0 that there are."""
+    """Return the names of a form such as "layer_{}", numbered from 0 up to one that is missing."""
     return list(takewhile(names.__contains__, map(form.format, count())))
 
 
 def options_of_shapes(weights: Weights) -> dict[str, Any]:
-    """Return an options.json: sizes by shapes, and what these can't tell as published models."""
+    """Return an options.json with the sizes of the weights, and all else as in published models."""
     names, size = weights.variables, weights.size
     filters = [size(name) for name in numbered(names, "CNN/W_cnn_{}")]  # width, dim, number
     _, n_inputs, n_gates = size(CELL.format(0, 0) + "/W_0")
@@ -236,7 +228,8 @@ def options_of_shapes(weights: Weights) -> dict[str, Any]:
         "dim": n_gates // 4,
         "projection_dim": n_inputs // 2,
         "n_layers": len(numbered(names, CELL.format(0, "{}") + "/W_0")),
-        **dict.fromkeys(("cell_clip", "proj_clip"), 3.0),
+        "cell_clip": 3.0,
+        "proj_clip": 3.0,
         "use_skip_connections": True,
     }
     return {"char_cnn": char_cnn, "lstm": lstm}
@@ -246,7 +239,7 @@ def options_of_shapes(weights: Weights) -> dict[str, Any]:
 def load(model: torch.nn.Module, table: Iterable[Dataset], weights: Weights) -> None:
     """
     Load weights into a model, by a table that `Weights.check` has checked. Parameters on the device
-    `"meta"` get their memory here. Nothing changes unless all can be read, and none is NaN.
+    `"meta"` get their memory here. Nothing changes unless all numbers can be read and are finite.
     """
     parameters = model.state_dict()
     loaded: dict[str, torch.Tensor] = {}
@@ -275,15 +268,15 @@ def load(model: torch.nn.Module, table: Iterable[Dataset], weights: Weights) -> 
 
 def make_language_model(options: BiLmOptions, weights: Weights) -> tuple[BiLm, Softmax | None]:
     """
-    Make a model of saved weights with the options that they completed, and its output layer, `None`
-    if that isn't saved. There is one copy of a large table in memory.
+    Make a model of saved weights and the options that they completed, and its softmax, `None` if
+    that isn't saved. There is never a second copy of a large table in memory.
     """
     n_words, dim = weights.n_words or 0, options.projection_dim
     is_tied = options.share_embedding_softmax
     softmax_table = softmax_datasets(n_words, dim)[1 if is_tied else 0 :]
     if not {SOFTMAX_WEIGHT, SOFTMAX_BIAS} & weights.variables.keys():
         softmax_table = []
-    # First, as it ends where the file does, however many layers the options ask for.
+    # Before the model, as this ends where the file does, however many layers there should be.
     weights.check(chain(datasets(options), softmax_table))
     bilm = BiLm(options, device="meta")
     load(bilm, datasets(options), weights)
