@@ -11,10 +11,7 @@ MAX_BYTES = 4 * 2**20
 
 
 def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """
-    Read one JSON object. A file that repeats a key or has a number that isn't finite is a
-    `ValueError`.
-    """
+    """Read one JSON object, in which no key is there twice and all numbers are finite."""
     if os.path.getsize(path) > MAX_BYTES or not os.path.isfile(path):
         raise ValueError(f"{path}: not a JSON file of at most {MAX_BYTES:,} bytes")
     try:

@@ -12,10 +12,7 @@ from allennlp_elmo_plugin.files.json_file import shown
 
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
-    """
-    Return the floating-point tensors of a state dict, on the CPU. Files of torch 1.6 and later are
-    mapped to memory: numbers are read when they are used. Anything else is a `ValueError`.
-    """
+    """Return a state dict of floating-point tensors, mapped to memory if torch >= 1.6 wrote it."""
     size, advice = os.path.getsize(path), "use weights that torch.save wrote from a state dict"
     try:
         is_zip = zipfile.is_zipfile(path)

@@ -77,10 +77,7 @@ class ModelFiles(NamedTuple):
 
     @contextmanager
     def open(self) -> Iterator[tuple[BiLmOptions, Weights]]:
-        """
-        Open the weights, and read the options, which the weights complete. An error in the block
-        says what text the model was trained on, if its files do.
-        """
+        """Open the weights, and read the options. Errors in the block name the training's text."""
         folder = self.options.parent
         try:
             if self.is_run:
@@ -260,10 +257,7 @@ def find_file(value: str, file_name: str) -> str:
 
 
 def elmo_model(name: str) -> dict[str, Any]:
-    """
-    Return an ELMo's `options_file`, `weight_file` and `dim`. The weights of a model with a short
-    name aren't downloaded.
-    """
+    """Return an ELMo's two files and `dim`, for a short name without a download of its weights."""
     paths = name, name
     if is_short_name(name):
         options = BiLmOptions.from_file(find_file(name, names.OPTIONS_FILE))

@@ -1,7 +1,4 @@
-"""
-Read pretrained language models, to train them further or to export them: archives and folders of
-training runs, exported models, and checkpoints of bilm-tf.
-"""
+"""Read pretrained language models, to train them further or to export them."""
 
 import logging
 from dataclasses import replace
@@ -45,10 +42,7 @@ class PretrainedLanguageModel(NamedTuple):
         return torch.nn.ModuleDict({"bilm": self.bilm, "softmax": softmax})
 
     def check_options(self, options: BiLmOptions, source: str) -> None:
-        """
-        Check that the training of a model with these options can start from this one. The error
-        names `source` and the key in which they differ.
-        """
+        """Check that training with these options, which `source` has, can start from this model."""
         asked, own = (
             {**each.architecture, "share_embedding_softmax": each.share_embedding_softmax}
             for each in (options, self.options)
@@ -62,9 +56,8 @@ class PretrainedLanguageModel(NamedTuple):
 
     def copy_to(self, model: torch.nn.Module, words: list[str]) -> None:
         """
-        Copy the parameters to a `bidirectional_lm` of the same options, whose vocabulary is
-        `words`. If the vocabularies differ, only the words of both get their rows in tables of
-        words, and other rows stay as they are.
+        Copy the parameters to a `bidirectional_lm` of the same options. If its vocabulary `words`
+        differs, tables of words get only the rows of the words that are in both.
         """
         parts = {"bilm": self.bilm, **({} if self.softmax is None else {"softmax": self.softmax})}
         own_words = self.words or []
@@ -92,12 +85,8 @@ class PretrainedLanguageModel(NamedTuple):
 
 def read_pretrained(name: str) -> PretrainedLanguageModel:
     """
-    Read a language model, by any name that `find_model` knows. Its files are data, whoever wrote
-    them.
-
-    # Raises
-
-    `FileNotFoundError` or `ValueError` that names the file and what is wrong with it.
+    Read a language model, by any name that `find_model` knows, as data alone. A `FileNotFoundError`
+    or `ValueError` names the file and what is wrong with it.
     """
     with find_model(name, for_training=True) as files:
         return read_model(files)

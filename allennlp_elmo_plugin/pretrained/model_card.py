@@ -1,7 +1,4 @@
-"""
-The model card of an exported language model: README.md, with the facts that its files know, and
-fields for its author.
-"""
+"""The model card, README.md, of an exported language model, with fields for its author."""
 
 import json
 import math
@@ -69,10 +66,7 @@ further and to evaluate."""
 
 
 def read_training(files: ModelFiles) -> tuple[dict[str, Any], dict[str, Any]]:
-    """
-    Return what the files of a training run, or of its archive, say about the training: sections of
-    config.json, and the numbers in metrics.json. Other models have neither.
-    """
+    """Return sections of config.json and the metrics of a training run; of other models nothing."""
     if not files.is_run:
         return {}, {}
     config, metrics = read_json_object(files.options), {}

@@ -1,4 +1,1 @@
-"""
-The files of a language model. Start with `saved_variables.py`, which reads any; then the table of
-the HDF5 layout, `published_layout.py`.
-"""
+"""The files of language models: `saved_variables.py` reads any of them."""

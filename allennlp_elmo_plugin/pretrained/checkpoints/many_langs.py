@@ -122,8 +122,8 @@ def _read_architecture(folder: Path) -> dict[str, Any]:
     architecture: dict[str, Any] = {}
     for key, usual in _USUAL.items():
         section, name = key.split(".")
-        own = values.get(section)
-        value = own.get(name, usual) if isinstance(own, dict) else usual
+        keys = values.get(section)
+        value = keys.get(name, usual) if isinstance(keys, dict) else usual
         value = value.lower() if isinstance(value, str) else value
         of_name = f'"{usual}", as in all published models', [usual].__contains__
         text, is_right = _RULES.get(name, of_name)
