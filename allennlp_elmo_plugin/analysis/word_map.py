@@ -16,8 +16,6 @@ from allennlp_elmo_plugin.embedding.batches import BatchEmbedder
 from allennlp_elmo_plugin.files.whole import whole_file
 
 MAX_OCCURRENCES = 2000
-"""Default number of occurrences that are placed, drawn at random if there are more."""
-
 _MAX_LABELS = 12
 METHODS = {"pca": "PCA", "tsne": "t-SNE"}
 
@@ -57,8 +55,8 @@ def make_map(
 ) -> WordMap:
     """
     Place the occurrences of a word, as it is written, in the tokenised sentences of a text.
-    `labels` are the groups of the sentences, when these have been read; without them, `n_groups`
-    are found by k-means in the top layer, by default as many as have the highest silhouette.
+    `labels` are the groups of the sentences, and may be filled as these are read. Without labels,
+    k-means finds `n_groups` in the top layer, by default as many as have the highest silhouette.
     """
     places, n_found = nearest.sample_occurrences(word, sentences, max_occurrences)
     least = max(2, n_groups or 0)

@@ -21,16 +21,15 @@ class ElmoProbe(Command):
     on the test set, beside that of a baseline without vectors: the label that the word (or lemma)
     most often has in training. DIR gets results.json, results.md and, with matplotlib, layers.png.
 
-      pos  parts of speech, or any labels of words: a logistic regression, from the vector alone
-      wsd  senses: of those that the lemma has in training, that with the nearest mean vector
+      pos  parts of speech, or any labels of words: a logistic regression from the vector alone
+      wsd  senses: the one with the nearest mean vector of those that the lemma has in training
 
-    The files have a word a line, in columns, and a blank line after each sentence. Columns are by
-    default those of CoNLL-2000 and 2003 (pos) or CoNLL-2012 with PropBank's senses (wsd). Others:
+    The files have a word a line, in columns, and a blank line after each sentence. A word whose
+    label is - or _ is only a context for others. By default, the columns are those of CoNLL-2000
+    and 2003 (pos) or CoNLL-2012 with PropBank's senses (wsd). Others:
 
       pos  CoNLL-2012: 4,5   CoNLL-U: 2,4 (universal tags) or 2,5
       wsd  CoNLL-2012 with OntoNotes' senses: 4,7,9
-
-    A word whose label is - or _ is only a context for others.
     """
 
     name = "elmo-probe"

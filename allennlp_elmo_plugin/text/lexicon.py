@@ -86,8 +86,7 @@ class Lexicon:
         numbers = found[:, 2].astype(np.int32)
         others = np.flatnonzero((found[:, 0] != low) | (found[:, 1] != high))
         words = map(text.__getitem__, map(slice, starts[others].tolist(), ends[others].tolist()))
-        # A new word gets the next number.
-        numbers[others] = list(map(self._numbers.__getitem__, words))
+        numbers[others] = list(map(self._numbers.__getitem__, words))  # new words get the next ones
         new = others[(lengths[others] <= _SHORT) & (found[others, 1] == 0)]
         self._slots[slots[new]] = np.stack(
             [low[new], high[new], numbers[new].astype(np.uint64)], axis=1

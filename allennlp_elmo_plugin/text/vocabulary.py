@@ -54,8 +54,7 @@ def read_vocabulary_file(path: str | os.PathLike[str], source: str = "") -> list
                 )
             word = text.decode((without_mark(line) if text.number == 1 else line).strip())
             if not word:
-                place = f"{source}, line {text.number}"
-                raise ValueError(f"{place}: is empty; remove it (one word a line)")
+                raise ValueError(f"{source}, line {text.number}: is empty; remove this line")
             lines.append(word)
     numbers: dict[str, int] = {}
     for number, word in enumerate(_without_counts(lines), 1):

@@ -30,18 +30,10 @@ class WindowStream:
     last window stopped, then reads the next line of the common text, until it holds `num_steps`
     pairs. So the rows of both directions are filled alike.
 
-    # Parameters
-
-    texts : `Iterable[bytes]`
-        Lines, as `read_text` yields them. Read lazily.
-    n_rows, num_steps, drop_last, contiguous
-        As in `TruncatedBpttLmReader`.
-    lexicon : `Lexicon`
-        Streams may share one. Their windows are to be used before the next one is read.
-    directions : `Sequence[str]`, optional (default = `("forward",)`)
-        "forward" and "backward".
-    returned : `range`, optional (default = `None`)
-        The rows to return. The others cost little.
+    `texts` are lines as `read_text` yields them, and are read when they are needed. `n_rows`,
+    `num_steps`, `drop_last` and `contiguous` are those of `TruncatedBpttLmReader`. Streams may
+    share a `lexicon`; use a window before you read the next one. Only the rows in `returned` are
+    returned, by default all; the others cost little.
     """
 
     def __init__(
