@@ -64,9 +64,6 @@ def test_the_config_is_json_of_a_language_model(text, run):
     (run / "config.json").write_text(text, encoding="utf-8")
     messages = ".*; only the archive of a bidirectional_lm", "the model is of the type", '"model'
     fails(run, f"config.json: ({'|'.join(messages)})")
-
-
-def test_the_transformer_elmo_is_named(run):
     write(run, type="bidirectional-language-model")
     fails(run, "as AllenNLP's transformer ELMo: use its bidirectional_lm_token_embedder")
 
