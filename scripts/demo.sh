@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Trains a small ELMo on the language reference that every Python carries, measures it on held-out
-# text, exports it and embeds sentences with it. Takes a few minutes on a CPU.
+# Trains a small ELMo on the language reference that every Python contains, measures it on held-out
+# text, exports it and embeds sentences with it. This takes 3 to 5 minutes on a CPU.
 #
 #   bash scripts/demo.sh [OUTPUT_DIR [ARGUMENTS OF allennlp train...]]
 #
-# Everything is written to OUTPUT_DIR (by default the folder `demo` of the repository). A second run
-# starts anew; a folder that is not from this script is refused. `allennlp elmo...` does the same as
-# `python -m allennlp_elmo_plugin elmo...`, which starts sooner, as it does not import AllenNLP.
+# The script writes everything to OUTPUT_DIR (by default the folder `demo` of the repository). A
+# second run starts anew. The script refuses a folder that it didn't make.
+# `python -m allennlp_elmo_plugin elmo...` does the same as `allennlp elmo...`, and starts faster.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -18,7 +18,7 @@ output=${output#"$root/"}
 
 mark="$output/.made-by-elmo-demo"
 if [ -e "$output" ] && [ ! -e "$mark" ] && [ -n "$(ls -A "$output")" ]; then
-    echo "$output is not empty and not from an earlier demo; choose another folder" >&2
+    echo "$output is not empty, and not from an earlier demo; choose another folder" >&2
     exit 1
 fi
 mkdir -p "$output"
@@ -43,22 +43,22 @@ export VALIDATION_DATA_PATH="$output/corpus/validation.txt"
 export VOCABULARY_PATH="$output/vocab/vocabulary"
 
 demo() {
-    step "Text: the Python language reference, one tokenised sentence a line" \
+    step "Text: the Python language reference, one tokenised sentence on each line" \
         python scripts/python_reference_corpus.py "$output/corpus"
     step "Vocabulary: the words that occur twice or more" \
         python -m allennlp_elmo_plugin elmo-vocab "$TRAIN_DATA_PATH" --output "$output/vocab" \
         --min-count 2
-    step "Training: each epoch a pass over the text, then one over the validation text" \
+    step "Training: each epoch reads the text once, then measures the validation text" \
         allennlp train training_config/pretrain/demo.jsonnet -s "$output/model" "$@"
-    step "Evaluation on text that training has not seen" \
+    step "Evaluation: the perplexity of text that training has not seen" \
         allennlp evaluate "$output/model/model.tar.gz" "$output/corpus/heldout.txt" \
         --output-file "$output/heldout.json"
-    step "Export in the layout in which ELMo models are published" \
+    step "Export: the model in the layout of published ELMo models" \
         python -m allennlp_elmo_plugin elmo-export "$output/model/model.tar.gz" "$output/elmo"
-    step "Layers of the held-out text" \
+    step "Embedding: the vectors of the held-out text" \
         python -m allennlp_elmo_plugin elmo "$output/corpus/heldout.txt" "$output/layers.hdf5" \
         --average --options-file "$output/elmo"
-    step "The word \"set\" in two senses, each with the uses in the text nearest to it" \
+    step "Two senses of \"set\": the uses in the text that are most similar to each query" \
         python -m allennlp_elmo_plugin elmo-nearest set "$output/corpus" \
         --options-file "$output/elmo" --query "A set is an unordered collection of hashable objects ." \
         --query "The attribute is set to None ."

@@ -1,6 +1,6 @@
 """
-Copy the output of the demo to a log file: of training a line an epoch, and without what AllenNLP
-and NLTK report about themselves.
+Copy the output of the demo to a log file: one line for each epoch of training, without the
+messages of AllenNLP and NLTK.
 
     ALLENNLP_LOG_LEVEL=INFO COMMAND 2>&1 | python -u scripts/demo_log.py
 """
@@ -9,7 +9,7 @@ import re
 import sys
 
 EPOCH = re.compile(r"console_logger - perplexity +\| +([\d.]+) +\| +([\d.]+)")
-# The metrics that AllenNLP logs as JSON go on in lines that begin with a quote or a brace.
+# AllenNLP logs metrics as JSON, whose lines begin with a quote or a brace.
 OTHERS = re.compile(r'\[nltk_data\]|[-\d]+ [:,\d]+ - (INFO|WARNING - allennlp\.)|  "|\}')
 
 

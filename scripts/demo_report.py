@@ -1,6 +1,6 @@
 """
-Show how well the demo's language model predicts held-out text, compared with a unigram model: the
-frequencies of the training text, one added to each count. List its files, and what to try next.
+Show how well the demo's language model predicts held-out text, compared with a unigram model (word
+counts of the training text, plus one). List the demo's files and what to try next.
 
     python scripts/demo_report.py OUTPUT_DIR
 """
@@ -19,7 +19,7 @@ def main() -> None:
     text = (folder / "corpus" / "heldout.txt").read_text(encoding="utf-8")
     words = [word for line in text.splitlines() for word in [*line.split(), "</S>"]]
     words = [word if word in counts else "<UNK>" for word in words]
-    total = sum(counts.values()) - counts["<S>"]  # A forward model never predicts it.
+    total = sum(counts.values()) - counts["<S>"]  # which a forward model never predicts
     unigram = math.exp(-sum(math.log(counts[word] / total) for word in words) / len(words))
     metrics = json.loads((folder / "heldout.json").read_text(encoding="utf-8"))
     print("Perplexity on held-out text      forward  backward")
@@ -28,10 +28,7 @@ def main() -> None:
         f"  bidirectional LSTM          {metrics['forward_perplexity']:10.1f}"
         f"{metrics['backward_perplexity']:10.1f}"
     )
-    print(
-        f"of {len(words):,} words and sentence ends, {words.count('<UNK>') / len(words):.1%} of "
-        f"them <UNK>; {len(counts):,} words in the vocabulary."
-    )
+    print(f"of {len(words):,} words and sentence ends; {len(counts):,} words in the vocabulary.")
     print(
         f"""
 {folder}/model/model.tar.gz   the trained language model, to evaluate or fine-tune

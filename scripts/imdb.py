@@ -6,15 +6,15 @@ of film reviews (Maas et al. 2011).
 
 writes `train.jsonl`, `validation.jsonl` (every tenth review of the published training set) and
 `test.jsonl`, with `text` (words separated by spaces) and `label`, positive and negative reviews in
-turn; and `text.txt`, one sentence a line, of the training set and the reviews without a label, to
-pretrain an ELMo on.
+turn. It also writes `text.txt` for pretraining an ELMo: the sentences of the training set and of
+the reviews without a label, one on each line.
 """
 
 import json
 import sys
 from pathlib import Path
 
-import regex  # AllenNLP needs it, too
+import regex  # which AllenNLP requires
 
 from allennlp_elmo_plugin.files.whole import output_folder
 from allennlp_elmo_plugin.text.lines import open_lines
@@ -22,7 +22,7 @@ from allennlp_elmo_plugin.text.lines import open_lines
 LABELS = ("neg", "pos")
 NAMES = ("train.jsonl", "validation.jsonl", "test.jsonl", "text.txt")
 
-# In regex, unlike in re, \w has combining marks (é as two characters, vowel signs of Hindi).
+# Unlike re, regex has combining marks in \w (é as two characters, vowel signs of Hindi).
 _BREAK = regex.compile(r"(?:<br\s*/?>\s*)+")
 _TOKEN = regex.compile(
     r"\w+?(?=n't\b)|n't\b|'(?:s|re|ve|ll|d|m)\b|[\w\p{No}]+(?:[.-][\w\p{No}]+)*|\.\.\.|\S"
@@ -34,8 +34,8 @@ _CLOSING = {*_QUOTES, ")", "]", *_END}
 
 def sentences(text: str) -> list[list[str]]:
     """
-    Return the words of a review's sentences. A line break ends a sentence, too. A quote after the
-    end of a sentence belongs to it, unless there is a space before the quote.
+    Return the words of a review's sentences. A line break also ends a sentence. A quote after the
+    end of a sentence belongs to it, unless a space precedes the quote.
     """
     found = []
     for block in _BREAK.split(text):

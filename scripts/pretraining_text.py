@@ -1,5 +1,5 @@
 """
-Make the text of the bundled English model, or of a larger one.
+Make the text of `tiny`, the model in the package, or of a larger English model.
 
     python scripts/pretraining_text.py make DATA_DIR OUTPUT_DIR
     python scripts/pretraining_text.py make DATA_DIR OUTPUT_DIR --reviews
@@ -9,10 +9,9 @@ files. The command writes `train.txt` (novels and WikiText-2, one sentence a lin
 `valid.txt`, and a validation and a test text of each part: the last two of the novels, and
 WikiText-2's own. `--reviews` adds the reviews of `imdb`.
 
-Coreference is measured on passages of the novels, and sentiment on reviews. The lines that share 8
-successive words with the passages of the development and test documents are left out, and those of
-reviews that are also in the test set. Words are compared as runs of the letters a to z, in lower
-case, and of digits.
+Two tasks of the results use the same novels and reviews. So the texts leave out lines that share 8
+successive words with the coreference documents for development and test, and reviews that are in
+the test set of `imdb`. Words are compared as runs of letters (a to z, in lower case) and digits.
 """
 
 import argparse
@@ -26,10 +25,10 @@ from allennlp_elmo_plugin.text.corpus import PathOrPaths, find_files
 from allennlp_elmo_plugin.text.lines import open_lines
 
 N = 8  # successive words that count as common text
-LONGEST_GAP = 20  # between lines that are left out; the lines between them are, too
+LONGEST_GAP = 20  # Lines between two lines that are left out are left out, too, up to so many.
 N_VALIDATION_LINES = 1500  # of each part in valid.txt
 N_HELD_OUT_REVIEW_LINES = 6000  # of the validation and of the test text of the reviews
-SAME_REVIEW = 0.5  # A review is in a text that has this share of its runs of words.
+SAME_REVIEW = 0.5  # A text contains a review if it has this share of the review's runs of words.
 
 # The first sentences of the last two novels, The Tenant of Wildfell Hall and The Secret Agent.
 HELD_OUT_NOVELS = (
@@ -49,8 +48,8 @@ def runs(text: str) -> set[int]:
 
 def without(lines: Sequence[str], documents: Sequence[str]) -> list[str]:
     """
-    Return the lines of a text, empty where they share `N` successive words with a document, or lie
-    between two such lines that are `LONGEST_GAP` lines apart at most.
+    Return the lines of a text. Those that share `N` successive words with a document become empty,
+    and so do lines between two of them that are at most `LONGEST_GAP` lines apart.
     """
     held_out = set().union(*map(runs, documents))
     hits = [i for i, line in enumerate(lines) if not held_out.isdisjoint(runs(line))]
@@ -72,7 +71,7 @@ def read_lines(paths: PathOrPaths) -> list[str]:
 
 
 def passages(path: Path) -> Iterator[str]:
-    """Yield the documents of a file of CoNLL-2012 without brackets, each in one line."""
+    """Yield each document of a CoNLL-2012 file as one line, without brackets."""
     for document in "\n".join(read_lines(path)).split("#end document"):
         rows = [line.split() for line in document.splitlines() if not line.startswith("#")]
         words = [row[3] for row in rows if row and not re.fullmatch("-[LR][RCS]B-", row[3])]
@@ -82,8 +81,8 @@ def passages(path: Path) -> Iterator[str]:
 
 def wikitext_sentences(path: Path) -> list[str]:
     """
-    Return the sentences of a file of WikiText: without its headings, numbers in one word ("1 @,@
-    000" is "1,000", "role @-@ playing" is "role-playing").
+    Return the sentences of a WikiText file without headings and with its divided words joined ("1
+    @,@ 000" is "1,000", "role @-@ playing" is "role-playing").
     """
     found = []
     for line in read_lines(path):
@@ -124,7 +123,7 @@ def make(data: Path, output: Path, reviews: bool) -> None:
 
 
 def reviews_text(folder: Path) -> list[str]:
-    """Return the lines of the reviews, empty where they are also in the test set."""
+    """Return the lines of the reviews. Those of reviews in the test set become empty."""
     lines = read_lines(folder / "lm_train.tok.txt.gz")
     rows = [line.split("\t") for line in read_lines(folder / "test.tsv.gz")]
     tested = {row[2].replace("<br />", " ") for row in rows}

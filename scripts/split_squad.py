@@ -4,8 +4,8 @@ Split a file of SQuAD's format into train, dev and test by whole articles, for
 
     python scripts/split_squad.py xquad.en.json DATA_DIR/squad
 
-writes `train.json`, `dev.json` and `test.json`: of ten articles, the last but one goes to dev and
-the last to test.
+writes `train.json`, `dev.json` and `test.json`. Of each ten articles, the ninth goes to dev and the
+tenth to test.
 """
 
 import json

@@ -1,9 +1,10 @@
 """
-Remove what is no word from trees of the Penn Treebank, for `allennlp elmo-benchmark`.
+Remove empty elements from trees of the Penn Treebank, for `allennlp elmo-benchmark`.
 
     python scripts/treebank.py wsj/00/*.mrg ... OUTPUT
 
-writes one tree a line, without empty elements (-NONE-) and the constituents that only contain such.
+writes one tree on each line, without empty elements (-NONE-) and constituents that contain only
+these.
 """
 
 import io
@@ -18,7 +19,7 @@ from allennlp_elmo_plugin.text.lines import open_lines
 
 
 def without_empty(tree: Tree) -> Tree | None:
-    """Return a tree without its empty elements; nothing is left of one that has no other."""
+    """Return a tree without its empty elements, or None if it has no others."""
     if tree.label() == "-NONE-":
         return None
     children = [without_empty(each) if isinstance(each, Tree) else each for each in tree]
@@ -28,7 +29,7 @@ def without_empty(tree: Tree) -> Tree | None:
 
 def main() -> None:
     *sources, output = map(Path, sys.argv[1:])
-    if output.exists():  # Perhaps the last source: then OUTPUT was forgotten.
+    if output.exists():  # Perhaps OUTPUT was forgotten, and this is the last source.
         sys.exit(f"{output} exists; the last argument is the file to write")
     n_trees = n_words = 0
     with whole_file(output) as staged, open(staged, "w", encoding="utf-8") as file:

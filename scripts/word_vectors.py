@@ -1,12 +1,12 @@
 """
-Train word vectors on the text of an ELMo, for the second baseline of `allennlp elmo-benchmark`.
+Train word vectors on the text of an ELMo, to compare both in `allennlp elmo-benchmark`.
 
     python scripts/word_vectors.py text.txt vectors.txt
 
-reads one sentence a line, words separated by spaces, and writes a line a word in the format of
-GloVe: the word in lower case and its numbers. They are those of word2vec (skip-gram with 5 negative
-samples, window 5) by gensim: `pip install 'allennlp_elmo_plugin[vectors]'`. The same text, seed and
-version of gensim give the same file. Of a sentence, gensim reads the first 10,000 words.
+reads one sentence from each line, words separated by spaces, and writes GloVe's format: on each
+line a word in lower case and its numbers. gensim trains word2vec (skip-gram, 5 negative samples,
+window 5): `pip install 'allennlp_elmo_plugin[vectors]'`. The same text, seed and version of gensim
+give the same file. gensim reads the first 10,000 words of a sentence.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from allennlp_elmo_plugin.text.lines import open_lines
 
 
 class Sentences:
-    """The sentences of a text in lower case, as the word embeddings of the benchmark have them."""
+    """The sentences of a text in lower case, like the words of the benchmark's embeddings."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -49,7 +49,7 @@ def main() -> None:
         min_count=arguments.min_count,
         epochs=arguments.epochs,
         seed=arguments.seed,
-        workers=1,  # With more, the order of the updates would be left to chance.
+        workers=1,  # With more, the order of the updates is random.
     )
     with whole_file(arguments.output) as staged, open(staged, "w", encoding="utf-8") as file:
         for word, vector in zip(model.wv.index_to_key, model.wv.vectors):

@@ -59,10 +59,11 @@ elmo = Elmo("{name}", dropout=0.0)  # by default, dropout is 0.5 in training mod
 allennlp elmo sentences.txt layers.hdf5 --all --options-file {quoted}
 ```
 
-simple_elmo, bilm-tf and AllenNLP read the same files, if they have two directions and float32."""
+simple_elmo, bilm-tf and AllenNLP can read the same files if the model has two directions and
+float32 weights."""
 _USE_OF_WORDS = """\
-`Elmo` does not read models of words. `allennlp elmo-import` makes an archive of it, to train
-further and to evaluate."""
+`Elmo` can't read this model, whose input is words. To evaluate it or train it further, make an
+archive with `allennlp elmo-import`."""
 
 
 def read_training(files: ModelFiles) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -97,7 +98,7 @@ def model_card(
         )
     vocabulary = "none in the files" if model.words is None else f"{len(model.words):,} words"
     if model.words is not None and model.softmax is not None:
-        vocabulary += ", which the softmax knew in training"
+        vocabulary += ", which the softmax predicts"
     directions = "in both directions" if options.bidirectional else "forward only"
     dim = len(options.directions) * options.projection_dim
     n_parameters = sum(math.prod(dataset.shape) for dataset in datasets(options))
@@ -132,4 +133,4 @@ def _perplexities(metrics: Mapping[str, Any]) -> str:
     if not rows:
         return _MISSING.format(METRICS_FILE)
     table = markdown_table(("Text", "both directions", "forward", "backward"), rows)
-    return f"{table}\n\nDon't compare the two if the softmax of training was sampled."
+    return f"{table}\n\nDon't compare the two if training sampled the softmax."

@@ -30,7 +30,7 @@ number), 1 highway layers |
 | Parameters | 2,451 without the softmax |
 | Size of the weights | 1.2 MB |
 | Weights | weights.hdf5, float32 |
-| Vocabulary | 4,321 words, which the softmax knew in training |
+| Vocabulary | 4,321 words, which the softmax predicts |
 
 | Text | both directions | forward | backward |
 |---|---|---|---|
@@ -75,4 +75,4 @@ def test_cards_of_a_model_without_a_run_and_of_one_of_words_that_diverged(tmp_pa
     text = card(tmp_path, "tokens", metrics={"best_validation_perplexity": float("nan")})
     assert "| Input | words of the vocabulary |" in text
     assert "have no metrics.json)" in text and "have no config.json)" not in text
-    assert "`Elmo` does not read models of words. `allennlp elmo-import`" in text
+    assert "`Elmo` can't read this model, whose input is words." in text
