@@ -16,11 +16,11 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 def texts(notebook):
-    """Return the text that each cell of code has printed, and its value."""
-    outputs = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
+    """Return what each code cell prints, and the value that it shows."""
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     return [
-        "".join(each.get("text") or each.get("data", {}).get("text/plain", "") for each in shown)
-        for shown in outputs
+        "".join(out.get("text") or out.data.get("text/plain", "") for out in cell.outputs)
+        for cell in cells
     ]
 
 

@@ -1,8 +1,8 @@
 """
-The pages of the documentation: their commands parse, scripts and configs exist, configs can be
-evaluated and built, Python runs and prints what the page says. `make docs` checks their links.
+The pages of the documentation: their commands can be parsed, their scripts and configs exist,
+configs can be built, and Python runs and prints what the page says. `make docs` checks links.
 
-A comment before a block says what the page doesn't show: `<!-- not run: the reason -->`, or
+A comment before a block is an instruction for the tests: `<!-- not run: the reason -->`, or
 `<!-- file: my_config.jsonnet -->`, the name of a file that a later command reads.
 """
 
@@ -33,8 +33,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 PAGES.append(ROOT / "allennlp_elmo_plugin" / "pretrained" / "tiny" / "README.md")
 BLOCK = re.compile(r"(?:<!-- (not run|file): (.*) -->\n)?^```(\w*)\n(.*?)^```$", re.M | re.S)
 TASKS = {"SRL": "srl", "NER": "ner.txt", "COREF": "coref.gold_conll", "SNLI": "snli.jsonl"}
-NOT_INSTALLED = ("fugashi", "my_ner", "pandas")
-"""What Python in the documentation needs and the tests don't have."""
+NOT_INSTALLED = ("fugashi", "my_ner", "pandas")  # in the tests
 
 
 @pytest.fixture
@@ -105,7 +104,7 @@ def commands(code):
 
 
 def check_command(argv, monkeypatch):
-    """Parse a command of AllenNLP or ours; check that scripts know their options."""
+    """Parse a command of AllenNLP or the plugin. Check that scripts have the given options."""
     if argv[0] == "allennlp-elmo-plugin" and argv[1][0] != "-":
         argv = ["allennlp", *argv[1:]]  # The commands are the same.
     if argv[0] == "allennlp":
@@ -122,7 +121,7 @@ def check_command(argv, monkeypatch):
 
 
 def whole_config(code):
-    """Return a part of a config as a whole that can be evaluated; `...` is what is left out."""
+    """Complete a part of a config, so that it can be evaluated; `...` stands for other parts."""
     code = re.sub(r",?\s*\.\.\.", ",", code.strip())
     if "local elmo =" not in code and "elmo." in code:
         code = f"local elmo = import 'elmo.libsonnet';\n{code}"

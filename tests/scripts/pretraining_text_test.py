@@ -8,16 +8,12 @@ def sentence(name, n=9):
     return " ".join(f"{name}x{i}" for i in range(n))
 
 
-def write_data(folder):
+def write_data(folder, held_out_novels):
     """Write a folder as the script reads it, with a few lines in each file."""
     novels = [sentence(f"n{i}") for i in range(100)]
     novels[60] = ""
     novels[70] = novels[80] = "CHAPTER I"
-    novels[71] = "You must go back with me to the autumn of 1827 ."
-    novels[81] = (
-        "Mr Verloc , going out in the morning , left his shop nominally in charge of his "
-        "brother-in-law ."
-    )
+    novels[71], novels[81] = held_out_novels
     # The passage begins in the middle of a line.
     passage = [novels[10][-50:].upper(), "It did n't .", novels[12], novels[30], novels[55]]
     rows = "\n".join(f"- - - {word} -" for line in passage for word in line.split())
@@ -46,7 +42,7 @@ def test_texts_have_no_sentences_of_test_sets(tmp_path, repository_root, monkeyp
     script = runpy.run_path(str(repository_root / "scripts" / "pretraining_text.py"))
     monkeypatch.setitem(script["main"].__globals__, "N_HELD_OUT_REVIEW_LINES", 3)
     data, out = tmp_path / "data", tmp_path / "out"
-    write_data(data)
+    write_data(data, script["HELD_OUT_NOVELS"])
     monkeypatch.setattr(sys, "argv", ["", "make", str(data), str(out), "--reviews"])
     script["main"]()
     made = {path.name: path.read_text("utf-8").splitlines() for path in out.iterdir()}
