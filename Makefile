@@ -1,7 +1,7 @@
 # `make` lists the targets. Variables (make TARGET NAME=value):
 #   VENV    the environment; several clones may share one
-#   PYTHON  the Python it is made with (3.11, 3.12 or 3.13)
-#   ARGS    more arguments for pytest, e.g. ARGS="tests/bilm -k lstm", or of make speed
+#   PYTHON  the Python of the environment (3.11, 3.12 or 3.13)
+#   ARGS    more arguments for pytest, e.g. ARGS="tests/bilm -k lstm", or for make speed
 
 VENV ?= .venv
 ARGS ?=
@@ -14,10 +14,10 @@ pyenv = $(wildcard $(or $(PYENV_ROOT),$(HOME)/.pyenv)/versions/$(1).*/bin/python
 PYTHON ?= $(call first_python,python3.11 python3.12 python3.13 \
 	$(foreach version,3.11 3.12 3.13,$(call pyenv,$(version))))
 
-# An environment is made once for each content of the files that say what is in it.
+# The mark of a finished environment. It has another name when one of these files changes.
 INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
 
-# Two processes of one thread each: more of either only slows small machines down.
+# Two processes of one thread each. More processes or threads make small machines slower.
 PYTEST = OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(VENV)/bin/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
@@ -47,7 +47,7 @@ test-all: $(INSTALLED)  ## Run all tests: fuzz, random kills, Ray, the wheel and
 	$(PYTEST) --timeout 1800 --hypothesis-profile nightly $(ARGS)
 
 .PHONY: lint
-lint: $(INSTALLED)  ## Check style and layout of the code
+lint: $(INSTALLED)  ## Check style and format of the code
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 
@@ -56,7 +56,7 @@ types: $(INSTALLED)  ## Check types
 	$(VENV)/bin/mypy
 
 .PHONY: format
-format: $(INSTALLED)  ## Lay out the code and mend what can be mended
+format: $(INSTALLED)  ## Format the code, and fix style errors where ruff can
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
@@ -76,7 +76,7 @@ notebooks: $(INSTALLED)  ## Run the notebooks and store their outputs (5 minutes
 	PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONWARNINGS="ignore:IProgress not found" TQDM_DISABLE=1 \
 		jupyter execute --inplace --NotebookClient.record_timing=False notebooks/*.ipynb
 
-# Of what pip prints, the packages of a megabyte or more.
+# Print pip's lines on packages of a megabyte or more, and on what it builds and installs.
 LARGE = sed -nE '/^ *(Downloading|Using cached) .* [MG]B\)|^(Building|Installing) /s/^ *(.{1,90}).*/   \1/p'
 
 $(INSTALLED): SHELL := bash
@@ -88,8 +88,8 @@ $(INSTALLED):
 	"$(VENV)/bin/pip" install --quiet "pip>=25.1"  # for --group
 	@echo "== 1/2: this package, editable, and all it needs, in the versions of constraints.txt"
 	@set -o pipefail; "$(VENV)/bin/pip" install -c constraints.txt -e '.[allennlp,plot,ray]' --group dev | $(LARGE)
-	@echo "== 2/2: AllenNLP without its own pins (torch<1.13, spacy<3.4, ...), which can't be met on"
-	@echo "   this Python. 'pip check' will list them: that is expected, the tests cover these versions"
+	@echo "== 2/2: AllenNLP without its own pins (torch<1.13, spacy<3.4, ...), which don't exist for"
+	@echo "   this Python. 'pip check' lists them as conflicts; the tests cover the installed versions"
 	@set -o pipefail; "$(VENV)/bin/pip" install --no-deps --group allennlp | $(LARGE)
 	@rm -f "$(VENV)"/.installed-*
 	@touch "$@"

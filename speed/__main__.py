@@ -1,7 +1,6 @@
 """
-`python -m speed`: every workload, on this machine, beside AllenNLP's modules.
-
-Prints a table, and with `--output` writes it as JSON.
+Measure every workload on this machine, beside AllenNLP's modules. Prints a table, and writes it as
+JSON with `--output`.
 """
 
 import argparse
@@ -23,10 +22,10 @@ from speed.workload import write_model
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m speed", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="times that each is run (default 5)")
-    parser.add_argument("--threads", type=int, default=2, help="of torch (default 2)")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each workload (default 5)")
+    parser.add_argument("--threads", type=int, default=2, help="threads of torch (default 2)")
     parser.add_argument("--sizes", default="small,original", help="models (default small,original)")
-    parser.add_argument("--only", default="", help="regular expression: workloads to run")
+    parser.add_argument("--only", default="", help="regular expression of the workloads to run")
     parser.add_argument("--output", help="JSON file to write")
     args = parser.parse_args()
     warnings.simplefilter("ignore")

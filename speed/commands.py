@@ -1,4 +1,4 @@
-"""`allennlp elmo` beside the bare model, and what the package adds to the start of a command."""
+"""Speed of `allennlp elmo` beside the bare model, and the time to import the package."""
 
 import contextlib
 import io
@@ -29,7 +29,7 @@ print(time.perf_counter() - start)
 def measure_start(rounds: int) -> Row:
     """Measure the import of the package in new processes."""
     times = []
-    for _ in range(rounds + 1):  # the first reads the files from the disk
+    for _ in range(rounds + 1):  # The first reads the files from the disk.
         command = [sys.executable, "-W", "ignore", "-c", _START]
         output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         times.append(float(output))
@@ -37,7 +37,7 @@ def measure_start(rounds: int) -> Row:
         workload="start-up",
         size="",
         value=median(times[1:]),
-        note="seconds that the package adds to AllenNLP's import; less is better",
+        note="seconds to import the package after AllenNLP; less is better",
     )
 
 
@@ -45,8 +45,8 @@ def measure(
     size: str, options_file: str, weight_file: str, rounds: int, select: Callable[[str], Any]
 ) -> Iterator[Row]:
     """
-    Compare the command with the model alone, which gets the same batches; the arguments are those
-    of `speed.embedding.measure`.
+    Compare the command with the model alone on the same batches. The arguments are those of
+    `speed.embedding.measure`.
     """
     if not select("allennlp elmo") or size == "original":
         return

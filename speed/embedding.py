@@ -10,9 +10,9 @@ from speed import original
 from speed.report import Row, take_turns
 from speed.workload import Corpus, Sentence
 
-# Where words are kept, a model reads this many batches of 64 sentences before the measurement.
+# In "words kept", a model reads this many batches of 64 sentences before the measurement.
 _BATCHES_BEFORE = 40
-# Batches that one program reads before the other's turn; of single sentences, ten times as many.
+# Batches that a program reads in each turn; ten times as many single sentences.
 _BATCHES_OF_A_TURN = 2
 
 WORKLOADS = {

@@ -1,6 +1,6 @@
 """
-Embedding and training on a GPU, after a check that its numbers are the CPU's; embedding beside
-AllenNLP's module if AllenNLP is installed.
+Speed of embedding and training on a GPU. First checks that the numbers are those of the CPU. If
+AllenNLP is installed, also measures embedding with its module.
 
 ```
 python -m speed.gpu
@@ -28,18 +28,18 @@ from speed.workload import (
 
 _BATCH_SIZES = (1, 32, 128)
 _TRAINING_ROWS = 64
-_TOLERANCE = {"float32": 1e-4, "bfloat16": 0.05}  # A GPU adds up in another order.
+_TOLERANCE = {"float32": 1e-4, "bfloat16": 0.05}  # A GPU sums in another order.
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m speed.gpu", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="times that each is run (default 5)")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each workload (default 5)")
     parser.add_argument("--sizes", default="small,original", help="models (default small,original)")
     args = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("torch finds no GPU")
     print(f"GPU: {torch.cuda.get_device_name()}; torch {torch.__version__}")
-    # As torch sets it, convolutions round their inputs to 10 bits.
+    # By default, torch lets convolutions round their inputs to 10 bits.
     torch.backends.cudnn.allow_tf32 = False
     for size in args.sizes.split(","):
         print("\n| embedding, sentences | model | precision | words/s | AllenNLP's | ratio |")

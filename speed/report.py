@@ -1,4 +1,4 @@
-"""Times of programs that take turns, and the tables and files of what was measured."""
+"""Time programs that take turns, and print the results as a table."""
 
 import os
 import platform
@@ -15,9 +15,8 @@ import torch
 
 def take_turns(programs: dict[str, Callable[[Any], Any]], items: Sequence[Any]) -> dict[str, float]:
     """
-    Run every program on every item, one after the other, so that a slow moment of the machine hits
-    all. The first item is for warming up. Return for each program the median of its seconds an
-    item.
+    Run all programs on each item in turn, so that a slow moment of the machine affects all of them.
+    Return the median seconds per item of each program, without the first item, which is a warm-up.
     """
     seconds: dict[str, list[float]] = {name: [] for name in programs}
     for item in items:

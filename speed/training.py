@@ -1,4 +1,4 @@
-"""A step of training, of our modules and of AllenNLP's put together in the same way."""
+"""Speed of a training step of our modules, and of AllenNLP's combined in the same way."""
 
 import logging
 import os
@@ -65,7 +65,7 @@ class AllenNlpTraining(torch.nn.Module):
 
 
 def equal_losses(ours: OurTraining, theirs: AllenNlpTraining, batch: Batch) -> float:
-    """Return the relative difference of the losses with the same softmax and the same samples."""
+    """Return the relative difference of the losses, with the same softmax and samples."""
     with torch.no_grad():
         theirs.softmax.softmax_w.weight.copy_(ours.softmax.weight)
         theirs.softmax.softmax_b.weight.zero_()
@@ -147,7 +147,7 @@ def _whole_training(size: str, options_file: str, rounds: int, n_samples: int) -
 
         def bare_step(batch: Any) -> None:
             optimizer.zero_grad(set_to_none=True)
-            # No check of the order, in which batches come more than once here.
+            # Without "window", the order isn't checked: here batches are used more than once.
             inputs = {key: value for key, value in batch.items() if key != "window"}
             model(**inputs)["loss"].backward()
             loop.trainer.rescale_gradients()

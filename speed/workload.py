@@ -22,8 +22,8 @@ NUM_STEPS = 20
 
 class Corpus:
     """
-    Endless random text: word k of `n_words` has a probability of about 1/k, and sentences have
-    log-normal lengths, 22 words in the mean.
+    Endless random text. The probability of word k is proportional to 1/k. Sentences have log-normal
+    lengths, 22 words on average.
     """
 
     def __init__(self, n_words: int = 50_000, seed: int = 0) -> None:
@@ -36,14 +36,14 @@ class Corpus:
         """The vocabulary, the most frequent word first."""
         rng = numpy.random.RandomState(0)
         ranks = numpy.arange(1, len(self._cumulated) + 1)
-        # The rarer the longer, as in any language: 2 to 17 letters or so.
+        # Rare words are longer, as in any language: about 2 to 17 letters.
         lengths = 1 + rng.poisson(1 + numpy.log10(ranks) * 1.5)
         letters = "abcdefghijklmnopqrstuvwxyz"
         words = ("".join(letters[i] for i in rng.randint(0, 26, length)) for length in lengths)
         return [f"{word}{rank % 10}" for word, rank in zip(words, ranks)]
 
     def word_ids(self, *shape: int) -> "numpy.ndarray":
-        """Return places of random words in the vocabulary, the most frequent one's 0."""
+        """Return the ids of random words; 0 is the most frequent word."""
         return self._cumulated.searchsorted(self._rng.random_sample(shape))
 
     def sentences(self, number: int) -> list[Sentence]:
@@ -53,7 +53,7 @@ class Corpus:
         return [[self.words[i] for i in self.word_ids(length)] for length in lengths]
 
     def batches(self, number: int, size: int = 64, by_length: bool = False) -> list[list[Sentence]]:
-        """Return batches of so many sentences, if asked for of similar length in each."""
+        """Return batches of `size` sentences, with `by_length` of similar length in each batch."""
         sentences = self.sentences(number * size)
         if by_length:
             sentences.sort(key=len)
@@ -69,7 +69,7 @@ SIZES = {"small": (1024, 128, 1, 7), "original": (4096, 512, 2, 7), "tiny": (64,
 
 
 def random_model(size: str) -> BiLm:
-    """Return the random model of a size of `SIZES`, always the same."""
+    """Return the model of a size in `SIZES`, with the same random weights each time."""
     lstm_dim, projection_dim, n_highway, n_filters = SIZES[size]
     char_cnn = CharCnnOptions(_FILTERS[:n_filters], "relu", embedding_dim=16, n_highway=n_highway)
     options = BiLmOptions(lstm_dim, projection_dim, 2, 3.0, 3.0, True, char_cnn)
@@ -95,8 +95,8 @@ def character_ids(sentences: Sequence[Sentence]) -> torch.Tensor:
 
 class Batch(NamedTuple):
     """
-    What a step of training reads: character ids, shape `(batch_size, NUM_STEPS, 50)`, of sentences
-    with their boundaries, and the targets of both directions, shape `(batch_size, NUM_STEPS)` each.
+    Input of a training step: character ids of sentences with their boundaries, shape `(batch_size,
+    NUM_STEPS, 50)`, and the targets of each direction, shape `(batch_size, NUM_STEPS)`.
     """
 
     character_ids: torch.Tensor
@@ -120,7 +120,7 @@ class OurTraining(torch.nn.Module):
         self.bilm.set_precision(precision)
         self.softmax = Softmax(n_words, self.bilm.options.projection_dim, n_samples)
         self.softmax.precision = precision
-        # Made in the first step, where the parameters are then.
+        # Made in the first step, when the parameters are on their device.
         self._optimizer: Any = None
 
     def loss(self, batch: Batch, samples: Samples | None = None) -> torch.Tensor:
@@ -135,7 +135,7 @@ class OurTraining(torch.nn.Module):
 
     def step(self, batch: Batch) -> None:
         if self._optimizer is None:
-            # Sparse gradients are in a group of their own, as in the optimizer "adagrad".
+            # Sparse gradients are in a separate group, as in the optimizer "adagrad".
             groups = [{"params": each.parameters()} for each in (self.bilm, self.softmax)]
             self._optimizer = torch.optim.Adagrad(
                 groups, lr=0.2, initial_accumulator_value=1.0, eps=0.0

@@ -1,6 +1,6 @@
 """
-An extension of Griffe, which reads the docstrings for the API reference: it turns the sections of
-AllenNLP's style (`# Parameters`), whose headings would be those of the page, into lists.
+An extension of Griffe, which reads docstrings for the API reference. It turns the sections of
+AllenNLP's style (`# Parameters`) into lists, because their headings would become the page's.
 """
 
 import re
@@ -19,7 +19,7 @@ class AllenNlpStyle(Extension):
 
 def with_lists(docstring: str) -> str:
     """
-    Return a docstring as Markdown without headings: each parameter, and each line with an indented
+    Return a docstring as Markdown without headings. Each parameter, and each line with indented
     text below it, becomes an item of a list.
     """
     text = re.sub(r"^# (\w+)$", r"**\1**", docstring, flags=re.M)

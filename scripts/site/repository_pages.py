@@ -1,6 +1,6 @@
 """
-A hook of MkDocs: the README is the home page, and files outside of docs/ to which a page links are
-pages, too. Links stay as the repository's browser needs them; here they are turned into the site's.
+A hook of MkDocs. It makes the README the home page, and adds pages for files outside of docs/ that
+a page links to. The pages' links work on GitHub; this hook turns them into those of the site.
 """
 
 import json
@@ -18,11 +18,11 @@ PAGES = (HOME, "CHANGELOG.md", "CONTRIBUTING.md")
 
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(?=[)#])")
 _repository_paths: dict[str, str] = {}
-"""The file of the repository of each page, by its name in the site."""
+"""The repository's file for each page, by the page's name in the site."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are made from files outside of docs/."""
+    """Add pages for files outside of docs/."""
     _repository_paths.clear()
     for file in files.documentation_pages():
         _repository_paths[file.src_uri] = f"docs/{file.src_uri}"
@@ -58,8 +58,8 @@ def site_name(path: str) -> str:
 
 def page_text(path: str) -> str:
     """
-    Return the Markdown of a file: itself, the cells of a notebook, code in a block, or a list of
-    the configs in a folder.
+    Return the Markdown of a page, the cells of a notebook, a code block of another file, or a list
+    of the configs in a folder.
     """
     file = ROOT / path
     if file.is_dir():
@@ -95,7 +95,7 @@ def code_block(code: str, language: str = "text") -> str:
 
 
 def links(path: str, text: str) -> dict[str, str]:
-    """Return the files of the repository that a page links to, by the links as they stand."""
+    """Return the repository's files that a page links to, by the links' text."""
     found = {}
     for match in _LINK.finditer(text):
         target = posixpath.normpath(posixpath.join(posixpath.dirname(path), match[1]))
