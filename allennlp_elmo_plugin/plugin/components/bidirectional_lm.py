@@ -1,7 +1,6 @@
 """The AllenNLP model that trains a `BiLm` as bilm-tf does."""
 
 import math
-import numbers
 import os
 from dataclasses import replace
 from typing import Any, Optional, Union
@@ -113,7 +112,9 @@ class BidirectionalLanguageModel(Model):
         if precision not in ("float32", "bfloat16"):
             raise ConfigurationError(f"precision is {precision!r}; use float32 or bfloat16")
         for name, rate in (("recurrent_dropout", recurrent_dropout), ("state_reset", state_reset)):
-            if not isinstance(rate, numbers.Real) or not 0 <= rate < 1:
+            if (
+                rate is None or not 0 <= rate < 1
+            ):  # AllenNLP lets a config's null pass for a number.
                 raise ConfigurationError(f"{name} is {rate!r}; use a number from 0 to below 1")
         arguments = {
             "num_samples": num_samples,

@@ -66,10 +66,8 @@ class BidirectionalLanguageModelPredictor(Predictor):
         return self.predict_json({"sentence": sentence})
 
     def load_line(self, line: str) -> JsonDict:
-        is_json = not self.plain_text
-        if self.plain_text is None:
-            is_json = line.lstrip(string.whitespace).startswith("{")
-        if not is_json:
+        looks_like_json = line.lstrip(string.whitespace).startswith("{")
+        if self.plain_text or (self.plain_text is None and not looks_like_json):
             return {"sentence": line}
         try:
             return super().load_line(line)

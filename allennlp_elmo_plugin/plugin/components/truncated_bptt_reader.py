@@ -38,10 +38,9 @@ class TruncatedBpttLmReader(DatasetReader):
 
     # Parameters
 
-    batch_size : `int`
-        The number of rows, each a stream of sentences.
-    num_steps : `int`, optional (default = `20`)
-        The number of words in a row of a window; gradients go no further back.
+    batch_size, num_steps : `int`
+        The number of rows, each a stream of sentences, and of words in a row of a window.
+        Gradients go no further back than a window.
     max_characters_per_token : `int`, optional (default = `50`)
         As in the options of the model; `None` for a model with token embeddings.
     bidirectional : `bool`, optional (default = `True`)

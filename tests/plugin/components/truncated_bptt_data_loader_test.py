@@ -107,15 +107,8 @@ def test_loaders_continue_where_others_were(make, settings):
     assert list(state) == ["epoch", "n_windows", "n_given", "digest"] and len(state["digest"]) == 4
 
 
-@pytest.mark.parametrize(
-    "change, named",
-    [
-        (lambda path: path.write_bytes(path.read_bytes()[::-1]), "0.txt"),
-        (lambda path: path.rename(path.with_name("new")), "0.txt, .*new"),
-    ],
-)
-def test_a_text_that_has_changed(make, corpus, change, named):
+def test_other_files_than_in_the_checkpoint(make, corpus):
     state = make().state_dict()
-    change(corpus / "0.txt")
-    with pytest.raises(ConfigurationError, match=f"{named} changed.*put the files back"):
+    (corpus / "0.txt").rename(corpus / "new")
+    with pytest.raises(ConfigurationError, match="0.txt, .*new changed.*put the files back"):
         make().load_state_dict(state)
