@@ -15,8 +15,7 @@ from allennlp_elmo_plugin.files.markdown import markdown_table
 from allennlp_elmo_plugin.progress import progress_bar
 
 _SENTENCES_AT_ONCE = 1024  # of the test set, whose vectors are in memory
-_VARIANCE = 1 - 1e-6
-"""The share of the variance that is whitened; the rest is rounding."""
+_VARIANCE = 1 - 1e-6  # the share that is whitened; the rest is rounding
 
 
 def labels_by_key(examples: Sequence[Example]) -> dict[str | None, list[str]]:

@@ -14,8 +14,7 @@ from allennlp_elmo_plugin.files.whole import whole_file
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel
 from allennlp_elmo_plugin.progress import step_bar
 
-_MOST_BITS = math.log2(10_000)
-"""The surprise of words with the strongest colour."""
+_MOST_BITS = math.log2(10_000)  # the surprise of words with the strongest colour
 
 _PAGE = """\
 <!DOCTYPE html>

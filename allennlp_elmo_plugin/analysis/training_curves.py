@@ -10,8 +10,7 @@ from allennlp_elmo_plugin.analysis.figures import figure
 from allennlp_elmo_plugin.pretrained.training_run import archived_options
 from allennlp_elmo_plugin.text.vocabulary import VOCABULARY_FOLDER, read_vocabulary_folder
 
-Curves = dict[str, list[tuple[float, float]]]
-"""By the kind of perplexity, points of epochs trained and perplexity."""
+Curves = dict[str, list[tuple[float, float]]]  # by name: epochs trained, and perplexity
 
 _SAMPLED = "sampled training"
 _LINE_STYLES = {"validation": "-", "validation_forward": "--", "validation_backward": "-."}

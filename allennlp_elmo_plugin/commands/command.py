@@ -76,7 +76,12 @@ class Command:
     def _run(self, prog: str, args: argparse.Namespace) -> None:
         def work() -> None:
             for package in args.packages:
-                _import_all(package)
+                sys.path.append("")  # the folder where the command runs
+                module = importlib.import_module(package)
+                for submodule in pkgutil.walk_packages(
+                    getattr(module, "__path__", []), f"{package}."
+                ):
+                    importlib.import_module(submodule.name)
             with progress_of_command(args.quiet, getattr(args, "file_friendly_logging", False)):
                 self.run(args)
 
@@ -96,14 +101,6 @@ class Command:
         if isinstance(error, _OF_LIBRARIES):
             return f"{type(error).__name__}: {describe(error)} (--debug shows where)"
         return None
-
-
-def _import_all(package: str) -> None:
-    """Import a package with its submodules, also from the folder where the command runs."""
-    sys.path.append("")
-    module = importlib.import_module(package)
-    for submodule in pkgutil.walk_packages(getattr(module, "__path__", []), f"{package}."):
-        importlib.import_module(submodule.name)
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):

@@ -30,9 +30,8 @@ class Elmo(Command):
     """
     Write the layers of a pretrained language model for sentences to HDF5.
 
-    The file has a dataset for each sentence, whose key is the number of its line from 0 ("0", "1",
-    ...), and "sentence_to_index", a JSON object that maps each sentence to its key. The file
-    appears when it is complete.
+    The file appears when it is complete. It has a dataset for each sentence, named by the number of
+    its line ("0", "1", ...), and "sentence_to_index", a JSON object that maps sentences to names.
 
     The text is embedded in parts of 32,768 words, which are kept in the folder output_file.parts:
     after a kill or a full disk, --resume continues. With --num-shards N, N processes with the same

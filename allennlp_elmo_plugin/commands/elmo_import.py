@@ -33,10 +33,10 @@ class ElmoImport(Command):
     accumulators of Adagrad, with which the trainer's callback `adagrad_state` continues the
     training as if it had never stopped. TensorFlow is not needed.
 
-    SOURCE is a folder or zip archive with options.json and a TensorFlow checkpoint (checkpoint,
-    model.ckpt-*), or with options.json, weights.hdf5 or model.hdf5, and perhaps softmax.hdf5; the
-    path of one of several checkpoints, without .index; or the short name of a model. The vocabulary
-    in it is vocab.txt, vocab*.txt, vocabulary/lm_tokens.txt, or one of them with .gz.
+    SOURCE is a folder or zip archive with options.json and either a TensorFlow checkpoint or
+    weights.hdf5 (model.hdf5) and perhaps softmax.hdf5; the path of one of several checkpoints,
+    without .index; or the short name of a model. The vocabulary in it is vocab.txt, vocab*.txt or
+    vocabulary/lm_tokens.txt, perhaps with .gz.
     """
 
     name = "elmo-import"

@@ -98,10 +98,9 @@ class Surprise(command.Command):
         model = read_pretrained(args.model)
         with_words = (line.words for _, line in command.read_lines(args.files) if line.words)
         sentences = list(islice(with_words, MAX_SENTENCES))
-        files = ", ".join(args.files)
+        files, how_many = ", ".join(args.files), counted(len(sentences), "sentence")
         if not sentences:
             raise ValueError(f"{files}: has no words; give a tokenised text")
-        how_many = counted(len(sentences), "sentence")
         title = f"{args.model} on {how_many} of {files}"
         device = "cpu" if args.cuda_device < 0 else f"cuda:{args.cuda_device}"
         perplexities = write_surprise(model, sentences, args.output, title, device)

@@ -62,8 +62,11 @@ def make_vocabulary(
 ) -> list[tuple[str, int]]:
     """
     Count the words of a corpus, as the dataset reader reads them, and write its vocabulary. The
-    arguments are those of the command. Memory grows only with the number of distinct words. Return
-    the words in the order of their ids, each with its count.
+    arguments are those of the command. Memory grows only with the number of distinct words.
+
+    Return the words in the order of their ids: `<S>`, `</S>` and `<UNK>`, then words by falling
+    count, equal counts in the order of code points. Each has its count as a target: there is one
+    `<S>` (backward) and one `</S>` (forward) a sentence, and an `<UNK>` for every word left out.
     """
     counts: Counter[bytes] = Counter()
     n_sentences = 0
@@ -76,42 +79,30 @@ def make_vocabulary(
                 n_sentences += text.count(b"\n")
         names = ", ".join(map(str, files[:3])) + (", ..." if len(files) > 3 else "")
         check_words(names, counts, n_sentences)
-        vocabulary = select_words(counts, n_sentences, min_count, max_size)
-        words = [word for word, _ in vocabulary]
-        if len(words) <= len(SPECIAL_WORDS):
+        left_out = {word.encode() for word in (*SPECIAL_WORDS, IGNORED_WORD)}
+        kept: list[Any] = sorted(
+            item for item in counts.items() if item[1] >= min_count and item[0] not in left_out
+        )
+        # Sorting once, by a key of both, would need 2 GB more for 20 million words.
+        kept.sort(key=itemgetter(1), reverse=True)
+        if max_size is not None:
+            kept = kept[: max(0, max_size - len(SPECIAL_WORDS))]
+        if not kept:
             raise ValueError("no word is left: give more text, or change --min-count or --max-size")
+        for i, (word, count) in enumerate(kept):
+            kept[i] = word.decode(), count
+        n_begin, n_end = (counts[word.encode()] for word in SPECIAL_WORDS[:2])
+        n_words = counts.total()
+        n_unknown = n_words - n_begin - n_end - sum(count for _, count in kept)
+        n_special = n_begin + n_sentences, n_end + n_sentences, n_unknown
+        vocabulary = [*zip(SPECIAL_WORDS, n_special), *kept]
+        words = [word for word, _ in vocabulary]
         write_vocabulary_folder(folder / VOCABULARY_FOLDER, words)
         write_vocabulary_file(folder / VOCABULARY_FILE, words)
-        lines = (f"{word}\t{count}" for word, count in vocabulary)
-        write_vocabulary_file(folder / COUNTS_FILE, lines)
-    n_tokens, unknown = counts.total(), vocabulary[2][1] / counts.total()
+        write_vocabulary_file(folder / COUNTS_FILE, (f"{word}\t{n}" for word, n in vocabulary))
     print(
-        f"{counted(n_sentences, 'sentence')}, {counted(n_tokens, 'word')}, {len(counts):,} "
+        f"{counted(n_sentences, 'sentence')}, {counted(n_words, 'word')}, {len(counts):,} "
         f"different ones. The vocabulary has {len(words):,}, with {', '.join(SPECIAL_WORDS)}, "
-        f"and leaves {unknown:.2%} of the text unknown. Written to {output}"
+        f"and leaves {n_unknown / n_words:.2%} of the text unknown. Written to {output}"
     )
     return vocabulary
-
-
-def select_words(
-    counts: Counter[bytes], n_sentences: int, min_count: int = 1, max_size: int | None = None
-) -> list[tuple[str, int]]:
-    """
-    Return `<S>`, `</S>` and `<UNK>`, then words by falling count, equal counts in the order of code
-    points, each with its count as a target: there is one `<S>` (backward) and one `</S>` (forward)
-    a sentence, and an `<UNK>` for every word left out.
-    """
-    left_out = {word.encode() for word in (*SPECIAL_WORDS, IGNORED_WORD)}
-    kept: list[Any] = sorted(
-        x for x in counts.items() if x[1] >= min_count and x[0] not in left_out
-    )
-    # Sorting once, by a key of both, would need 2 GB more for 20 million words.
-    kept.sort(key=itemgetter(1), reverse=True)
-    if max_size is not None:
-        kept = kept[: max_size - len(SPECIAL_WORDS)]
-    n_begin, n_end = (counts[word.encode()] for word in SPECIAL_WORDS[:2])
-    n_unknown = counts.total() - n_begin - n_end - sum(count for _, count in kept)
-    n_special = n_begin + n_sentences, n_end + n_sentences, n_unknown
-    for i, (word, count) in enumerate(kept):
-        kept[i] = word.decode(), count
-    return [*zip(SPECIAL_WORDS, n_special), *kept]

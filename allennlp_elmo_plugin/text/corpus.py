@@ -13,9 +13,7 @@ from allennlp_elmo_plugin.text.lines import join_lines, open_lines
 
 PathOrPaths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
-BLOCK_BYTES = 64 * 2**20
-"""Lines are shuffled within blocks of this size, which fit into any memory."""
-
+BLOCK_BYTES = 64 * 2**20  # Lines are shuffled within blocks of this size.
 READ_BYTES = 2**18
 
 

@@ -21,8 +21,7 @@ from allennlp_elmo_plugin.text.vocabulary import UNKNOWN_WORD
 
 LINE_END, BEGIN_SENTENCE, END_SENTENCE = range(3)  # The first is also the padding.
 
-IGNORED_TARGET = -100
-"""The target at positions after the last word; torch's losses leave it out."""
+IGNORED_TARGET = -100  # at positions after the last word; torch's losses leave it out
 
 MAX_WORDS = 2**19
 

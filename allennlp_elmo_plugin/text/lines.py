@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any, NamedTuple
 
-MAX_LINE_BYTES = 64 * 2**20
-"""A longer line is refused: a small compressed file can hold one that fills the memory."""
+MAX_LINE_BYTES = 64 * 2**20  # A small compressed file can hold a line that fills the memory.
 
 _GZIP = b"\x1f\x8b"
 _MARK_OF_LINE = re.compile(rb"^" + codecs.BOM_UTF8, re.MULTILINE)

@@ -49,8 +49,7 @@ def read_vocabulary_file(path: str | os.PathLike[str], source: str = "") -> list
         for line in iter(text.read_line, b""):
             if text.offset > limit:
                 raise ValueError(
-                    f"{source}: unpacks to more than {limit:,} bytes; if you trust it, "
-                    "unpack it with gunzip"
+                    f"{source}: unpacks to more than {limit:,} bytes; if you trust it, gunzip it"
                 )
             word = text.decode((without_mark(line) if text.number == 1 else line).strip())
             if not word:
