@@ -26,7 +26,6 @@ import zipfile
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import h5py
@@ -80,11 +79,7 @@ def mutate(data, rng):
             struct.pack(form, number) + here[struct.calcsize(form) :],
             rng.choice([b"\n", b"\0", b"\x1b[2J", b"\xff\xfe", b"\xed\xa0\x80"]) + here,
         ]
-        kind = rng.randrange(len(found) + 1)
-        if kind < len(found):
-            data = before + found[kind] + after
-        elif rng.random() < 0.3:
-            data = before
+        data = before if rng.random() < 0.03 else before + rng.choice(found) + after
     return data
 
 
@@ -123,8 +118,7 @@ def mutate_zip(data, rng):
 def mutate_tar(data, rng):
     """Change a file in a tar."""
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        members: Any = {each.name: archive.extractfile(each) for each in archive if each.isfile()}
-        files = {name: member.read() for name, member in members.items()}
+        files = {each.name: archive.extractfile(each).read() for each in archive if each.isfile()}
     return _tar(_mutate_one(files, rng))
 
 
@@ -203,12 +197,8 @@ class Fuzzer:
         # In memory, where that is possible
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self._scratch = tempfile.TemporaryDirectory(dir=memory)
-        self.folder = Path(self._scratch.name, "folder")
-        self.folder.mkdir()
-        self._write_sound_files(self.folder)
-        self.sound = read_files(self.folder)
-
-    def _write_sound_files(self, folder):
+        self.folder = folder = Path(self._scratch.name, "folder")
+        folder.mkdir()
         with redirect_stdout(None):
             import_model(CHECKPOINT, folder, REFERENCE / "data" / "vocab.txt")
             shutil.copytree(CHECKPOINT, folder, dirs_exist_ok=True)
@@ -226,6 +216,7 @@ class Fuzzer:
         shutil.copytree(fixtures / MANY_LANGS, folder / MANY_LANGS)
         (folder / "text").write_bytes(TEXT)
         (folder / "text.gz").write_bytes(gzip.compress(TEXT))
+        self.sound = read_files(folder)
 
     def read(self, path):
         """Read a file as those do who use it."""
