@@ -1,4 +1,4 @@
-"""The demo as a user runs it, but for a few steps of training."""
+"""The demo as a user runs it, with little training."""
 
 import json
 import os
