@@ -43,7 +43,7 @@ export VALIDATION_DATA_PATH="$output/corpus/validation.txt"
 export VOCABULARY_PATH="$output/vocab/vocabulary"
 
 demo() {
-    step "Text: the Python language reference, one tokenised sentence on each line" \
+    step "Text: the Python language reference, one tokenised sentence per line" \
         python scripts/python_reference_corpus.py "$output/corpus"
     step "Vocabulary: the words that occur twice or more" \
         python -m allennlp_elmo_plugin elmo-vocab "$TRAIN_DATA_PATH" --output "$output/vocab" \

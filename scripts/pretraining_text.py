@@ -5,7 +5,7 @@ Make the text of `tiny`, the model in the package, or of a larger English model.
     python scripts/pretraining_text.py make DATA_DIR OUTPUT_DIR --reviews
 
 DATA_DIR has the folders `novels`, `wikitext2`, `coref_litbank` and `imdb`, each with the published
-files. The command writes `train.txt` (novels and WikiText-2, one sentence a line, shuffled),
+files. The command writes `train.txt` (novels and WikiText-2, one sentence per line, shuffled),
 `valid.txt`, and a validation and a test text of each part: the last two of the novels, and
 WikiText-2's own. `--reviews` adds the reviews of `imdb`.
 

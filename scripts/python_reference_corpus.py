@@ -1,6 +1,6 @@
 """
 Turn the language reference that every Python contains (`pydoc_data.topics`) into a corpus for a
-language model: one tokenised sentence a line.
+language model: one tokenised sentence per line.
 
     python scripts/python_reference_corpus.py OUTPUT_DIR
 
