@@ -40,7 +40,7 @@ REPOSITORY_ROOT = Path(__file__).resolve().parent.parent
 # Each command of AllenNLP walks through all modules of all plugins, which takes seconds.
 import_plugins_once = functools.lru_cache(maxsize=None)(plugins.import_plugins)
 for module in (plugins, commands, train):
-    module.import_plugins = import_plugins_once  # type: ignore[attr-defined]
+    module.import_plugins = import_plugins_once
 
 
 @pytest.fixture(autouse=True)

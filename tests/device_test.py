@@ -1,7 +1,6 @@
 """Every public path of embedding on a GPU gives the CPU's numbers."""
 
 import io
-from typing import Any
 
 import pytest
 import torch
@@ -62,7 +61,7 @@ def _gradients(module, device):
     return found
 
 
-_KINDS: dict[str, dict[str, Any]] = {
+_KINDS = {
     "carried": {},
     "settled": {"initial_state": "settled"},
     "layer norm, boundaries": {"do_layer_norm": True, "keep_sentence_boundaries": True},

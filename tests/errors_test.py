@@ -43,7 +43,7 @@ def test_signals_end_work_by_a_line(capsys):
 @SIGNALS
 @pytest.mark.parametrize("is_worker", [False, True])
 def test_the_first_signal_is_noted(number, is_worker, capfd):
-    noted: list[int] = []
+    noted = []
     before = signal.getsignal(number)
     with noted_signals(noted, is_worker):
         signal.raise_signal(number)
@@ -54,7 +54,7 @@ def test_the_first_signal_is_noted(number, is_worker, capfd):
 
 
 def test_where_signals_can_not_be_handled(monkeypatch):
-    noted: list[int] = []
+    noted = []
     monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_IGN)  # as after nohup
     with pytest.raises(KeyboardInterrupt), noted_signals(noted):
         signal.raise_signal(signal.SIGINT)

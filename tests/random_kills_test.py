@@ -10,9 +10,6 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy
 import pytest
@@ -32,7 +29,7 @@ def of_training(run):
 
 N_KILLS = int(os.environ.get("RANDOM_KILLS", 2))
 # What is run, and what counts of its output
-COMMANDS: dict[str, tuple[str, Callable[[Path], Any]]] = {
+COMMANDS = {
     "train": ("train config.json -s", of_training),
     "embed": ("elmo --all --resume --options-file options.json shards/0.txt", read_arrays),
 }

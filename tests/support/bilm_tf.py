@@ -2,15 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from allennlp.data import Vocabulary
 
-from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.text.vocabulary import read_vocabulary_file, write_vocabulary_folder
 
@@ -25,7 +22,7 @@ LSTM = {
     "use_skip_connections": True,
 }
 CHAR_CNN = {"embedding": {"dim": 3}, "filters": [[1, 4], [3, 5]], "n_highway": 1}
-OPTIONS: dict[str, dict[str, Any]] = {
+OPTIONS = {
     "characters": {"char_cnn": CHAR_CNN, "lstm": LSTM},
     "tokens": {"lstm": LSTM},
     "tied": {"lstm": LSTM, "share_embedding_softmax": True},
@@ -36,19 +33,19 @@ for _options in OPTIONS.values():
     _options["sample_softmax"] = False
 
 
-def load_run(name: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def load_run(name):
     """The options and the arrays of a run."""
     arrays = dict(np.load(REFERENCE / f"{name}.npz"))
     return json.loads(str(arrays["meta/options"])), arrays
 
 
-def read_vocabulary(directory: Path) -> Vocabulary:
+def read_vocabulary(directory):
     """The runs' vocabulary, by way of a folder that is written to `directory`."""
     write_vocabulary_folder(directory, read_vocabulary_file(REFERENCE / "data" / "vocab.txt"))
     return Vocabulary.from_files(str(directory))
 
 
-def _variable(dataset: str) -> str:
+def _variable(dataset):
     """TensorFlow's name of a dataset of weights.hdf5."""
     cell = r"rnn/multi_rnn_cell/cell_\1/lstm_cell"
     dataset = re.sub(r"RNN/MultiRNNCell/Cell(\d)/LSTMCell", cell, dataset)
@@ -56,9 +53,7 @@ def _variable(dataset: str) -> str:
     return "lm/" + re.sub(r"(?<=lstm_cell/)\w+", lambda match: kinds[match[0]], dataset)
 
 
-def set_variables(
-    model: BidirectionalLanguageModel, arrays: dict[str, np.ndarray], prefix: str
-) -> None:
+def set_variables(model, arrays, prefix):
     """Gives the model the variables `<prefix>/lm/...`."""
     for dataset in datasets(model.options):
         values = torch.from_numpy(arrays[f"{prefix}/{_variable(dataset.name)}"])
@@ -69,7 +64,7 @@ def set_variables(
         model.softmax.bias.copy_(torch.from_numpy(arrays[f"{prefix}/lm/softmax/b"]))
 
 
-def variables(model: BidirectionalLanguageModel) -> Iterator[tuple[str, np.ndarray]]:
+def variables(model):
     """The model's variables by TensorFlow's names."""
     for dataset in datasets(model.options):
         yield _variable(dataset.name), dataset.get(model.bilm.state_dict()).numpy()

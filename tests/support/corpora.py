@@ -2,8 +2,6 @@
 
 import gzip
 import random
-from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from allennlp.data import Vocabulary
@@ -15,7 +13,7 @@ SPACES = (" ", "  ", "\t", "\r", "\x0b", " \x0c")  # that separate words
 Rows = list[list[str]]
 
 
-def write_corpus(folder: Path, lines: Sequence[str] = LINES) -> Path:
+def write_corpus(folder, lines=LINES):
     """Write lines to three files, the second compressed, and an empty one beside them."""
     folder.mkdir()
     size = -(-len(lines) // 3)
@@ -29,7 +27,7 @@ def write_corpus(folder: Path, lines: Sequence[str] = LINES) -> Path:
     return folder
 
 
-def write_text(path: Path, seed: int, n_sentences: int) -> None:
+def write_text(path, seed, n_sentences):
     """Write random sentences, one a line. Rarer words are further back, as the sampler assumes."""
     rng = random.Random(seed)
     with open(path, "w", encoding="utf-8") as file:
@@ -47,7 +45,7 @@ WORDS = [
 ]
 
 
-def random_lines(random_: random.Random) -> list[str]:
+def random_lines(random_):
     """Some without words, and some with words that look like marks."""
     words = [*random_.sample(WORDS, 10), *(str(i) for i in range(40))]
     return [
@@ -56,31 +54,24 @@ def random_lines(random_: random.Random) -> list[str]:
     ]
 
 
-def split_line(line: str) -> list[str]:
+def split_line(line):
     return [word.decode() for word in line.encode().split()]
 
 
-def vocabulary_of(lines: Sequence[str]) -> Vocabulary:
+def vocabulary_of(lines):
     words = ["<S>", "</S>", "<UNK>", *split_line(" ".join(lines))]
     return Vocabulary(
         non_padded_namespaces=["lm_tokens"], tokens_to_add={"lm_tokens": list(dict.fromkeys(words))}
     )
 
 
-def plain_windows(
-    lines: Sequence[str],
-    n_rows: int,
-    num_steps: int,
-    reverse: bool = False,
-    drop_last: bool = True,
-    contiguous: bool = False,
-) -> list[tuple[Rows, Rows]]:
+def plain_windows(lines, n_rows, num_steps, reverse=False, drop_last=True, contiguous=False):
     """The words of each row, and for each of them the one to predict, window by window."""
     marked = [["<S>", *split_line(line), "</S>"] for line in lines]
     if reverse:
         marked = [words[::-1] for words in marked]
     pairs_of_lines = [list(zip(words, words[1:])) for words in marked]
-    rows: list[list[tuple[str, str]]] = [[] for _ in range(n_rows)]
+    rows = [[] for _ in range(n_rows)]
     if contiguous:
         pairs = sum(reversed(pairs_of_lines) if reverse else pairs_of_lines, [])
         pairs_of_lines = []
@@ -90,7 +81,7 @@ def plain_windows(
         ]
     windows = []
     while True:
-        window: tuple[Rows, Rows] = [], []
+        window = [], []
         for row in rows:
             while len(row) < num_steps and pairs_of_lines:
                 row += pairs_of_lines.pop(0)
@@ -103,7 +94,7 @@ def plain_windows(
         windows.append(window)
 
 
-def padded_ids(window: tuple[Rows, Rows], num_steps: int, vocab: Vocabulary) -> list[torch.Tensor]:
+def padded_ids(window, num_steps, vocab):
     """What a window reads and predicts as vocabulary ids."""
     ids = vocab.get_token_to_index_vocabulary("lm_tokens")
     return [

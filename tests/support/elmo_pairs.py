@@ -10,7 +10,7 @@ from allennlp_elmo_plugin.elmo import elmo as ours
 from tests.support.originals import elmo as original
 from tests.support.testing import write_random_elmo
 
-SIZES: dict[str, dict[str, Any]] = {
+SIZES = {
     "plain": {},
     "one layer": {"n_layers": 1, "activation": "tanh", "n_highway": 2},
     "three layers": {"n_layers": 3, "activation": "tanh"},
@@ -37,7 +37,7 @@ class Pair(NamedTuple):
     original: Any
 
 
-def make_pair(*classes: Any, **arguments: Any) -> Pair:
+def make_pair(*classes, **arguments):
     """Return ours and AllenNLP's, whose parameters are the same, in an optimizer's order too."""
     pair = Pair(*(each(**arguments) for each in classes))
     for module in pair:
@@ -57,7 +57,7 @@ def files_of(tmp_path_factory):
     """Options and weights of one of the `SIZES`, written once."""
 
     @cache
-    def files(size: str = "plain") -> dict[str, str]:
+    def files(size="plain"):
         folder = tmp_path_factory.mktemp("elmo")
         paths = write_random_elmo(folder, seed=len(size), **SIZES[size])
         return dict(zip(("options_file", "weight_file"), paths))
@@ -69,14 +69,14 @@ def files_of(tmp_path_factory):
 def elmo_pair(files_of):
     """Make our `Elmo` and AllenNLP's."""
 
-    def make(size: str = "plain", **arguments: Any) -> Pair:
+    def make(size="plain", **arguments):
         defaults = {"num_output_representations": 1, "dropout": 0.0}
         return make_pair(ours.Elmo, original.Elmo, **files_of(size), **{**defaults, **arguments})
 
     return make
 
 
-def random_ids(*lengths: int, timesteps: int | None = None, seed: int = 0) -> torch.Tensor:
+def random_ids(*lengths, timesteps=None, seed=0):
     """
     Rows of any character ids at all, 0 and 261 in the middle of words too; a row is padded from its
     length on. Shape `(len(lengths), timesteps, 50)`.
@@ -102,7 +102,7 @@ SENTENCES = [
 TEXT = original.batch_to_ids(SENTENCES)
 
 
-def assert_same(pair: Pair, *inputs: Any) -> None:
+def assert_same(pair, *inputs):
     results = []
     for module in pair:
         torch.manual_seed(7)  # for dropout
@@ -111,7 +111,7 @@ def assert_same(pair: Pair, *inputs: Any) -> None:
     assert_close(*results)
 
 
-def assert_same_gradients(pair: Pair) -> None:
+def assert_same_gradients(pair):
     for (name, mine), its in zip(pair.ours.named_parameters(), pair.original.parameters()):
         assert (mine.grad is None) == (its.grad is None), name
         if its.grad is not None:

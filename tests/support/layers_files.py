@@ -1,14 +1,13 @@
 """Texts to embed, and comparisons of the files of their layers."""
 
 import random
-from os import PathLike
 
 import numpy as np
 
 from tests.support.testing import read_arrays
 
 
-def make_text(n_lines: int, seed: int = 0) -> str:
+def make_text(n_lines, seed=0):
     """Return lines of words that are hard to keep apart or to spell, some of them empty."""
     rng = random.Random(seed)
     words = ["the", "mill", "naïve", "a/b", "x" * 60, "\u00a0", "ﬁsh", ".", "<S>", "日本"]
@@ -16,7 +15,7 @@ def make_text(n_lines: int, seed: int = 0) -> str:
     return "\n".join([*lines, "the mill .", "", "the mill ."])
 
 
-def assert_same_files(path: "str | PathLike[str]", other: "str | PathLike[str]") -> None:
+def assert_same_files(path, other):
     """Compare two HDF5 files, dataset by dataset, to the bit."""
     arrays, others = read_arrays(path), read_arrays(other)
     np.testing.assert_equal(arrays, others)

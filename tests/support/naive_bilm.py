@@ -6,9 +6,8 @@ package, and stands in for runs of bilm-tf that are not at hand.
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -31,7 +30,7 @@ class Stream(NamedTuple):
     masks: Sequence[torch.Tensor] | None = None
 
 
-def log_expected_count(ids: torch.Tensor, n_words: int, n_samples: int, num_tries: int):
+def log_expected_count(ids, n_words, n_samples, num_tries):
     """Of distinct log-uniform samples."""
     p = torch.log((ids.double() + 2) / (ids.double() + 1)) / math.log(n_words + 1)
     if num_tries == n_samples:
@@ -45,7 +44,7 @@ class NaiveBiLm:
     variables have TensorFlow's names. Each replica has rows and states of its own.
     """
 
-    def __init__(self, options: dict[str, Any], variables: dict[str, np.ndarray]) -> None:
+    def __init__(self, options, variables):
         self.options = options
         self.lstm = options["lstm"]
         self.directions = DIRECTIONS if options.get("bidirectional") else DIRECTIONS[:1]
@@ -58,9 +57,9 @@ class NaiveBiLm:
             for name, values in self.variables.items()
         }
         # For replica, direction and layer: c (B, dim) and m (B, projection).
-        self.states: dict[tuple[int, str, int], tuple[torch.Tensor, torch.Tensor]] = {}
+        self.states = {}
 
-    def token_vectors(self, tokens: torch.Tensor) -> torch.Tensor:
+    def token_vectors(self, tokens):
         """Shape (B, T, projection)."""
         v = self.variables
         if "char_cnn" not in self.options:
@@ -84,9 +83,7 @@ class NaiveBiLm:
             x = x @ v["lm/CNN_proj/W_proj"] + v["lm/CNN_proj/b_proj"]
         return x.view(n_rows, n_steps, -1)
 
-    def run_layer(
-        self, replica: int, direction: str, layer: int, inputs: torch.Tensor
-    ) -> torch.Tensor:
+    def run_layer(self, replica, direction, layer, inputs):
         """Over inputs (T, B, projection), from the state that the last step left."""
         prefix = f"lm/RNN_{DIRECTIONS.index(direction)}/rnn/multi_rnn_cell/cell_{layer}/lstm_cell/"
         kernel, bias = self.variables[prefix + "kernel"], self.variables[prefix + "bias"]
@@ -108,7 +105,7 @@ class NaiveBiLm:
         self.states[replica, direction, layer] = c.detach(), m.detach()
         return torch.stack(outputs)
 
-    def loss(self, replica: int, direction: str, stream: Stream) -> torch.Tensor:
+    def loss(self, replica, direction, stream):
         n_layers = self.lstm.get("n_layers", 1)
         hidden = self.token_vectors(stream.tokens).transpose(0, 1)  # (T, B, projection)
         for layer in range(n_layers):
@@ -135,7 +132,7 @@ class NaiveBiLm:
         sampled = sampled.masked_fill(targets[:, None] == ids, -math.inf)
         return (torch.logsumexp(torch.cat([true[:, None], sampled], 1), 1) - true).mean()
 
-    def step(self, replicas: Sequence[dict[str, Stream]]) -> dict[str, Any]:
+    def step(self, replicas):
         """
         Forward, backward and update; a stream for each replica and direction. Return losses,
         gradients, their norm and the states of all rows, named as in the files of bilm-tf's runs.

@@ -2,16 +2,13 @@
 
 import os
 import pickle
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
 
-def _run(rank: int, world_size: int, folder: str, function: Any, arguments: Any) -> None:
+def _run(rank, world_size, folder, function, arguments):
     torch.set_num_threads(1)
     method = f"file://{folder}/rendezvous"
     dist.init_process_group("gloo", method, world_size=world_size, rank=rank)
@@ -21,9 +18,7 @@ def _run(rank: int, world_size: int, folder: str, function: Any, arguments: Any)
     dist.barrier()
 
 
-def run_processes(
-    world_size: int, folder: Path, function: Callable[..., Any], *arguments: Any
-) -> list[Any]:
+def run_processes(world_size, folder, function, *arguments):
     """Return what a function, called with the rank, returns in each process of a group."""
     mp.start_processes(
         _run, (world_size, str(folder), function, arguments), world_size, start_method="fork"

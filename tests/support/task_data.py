@@ -18,7 +18,7 @@ TASK_DATA = [
 ]
 
 
-def write_task_data(folder: Path) -> Path:
+def write_task_data(folder):
     """Writes a folder of data, with the same in each split, and returns it."""
     for task, fixture, ending in TASK_DATA:
         (folder / task).mkdir(parents=True)

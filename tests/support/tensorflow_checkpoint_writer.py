@@ -2,19 +2,15 @@
 
 import os
 import struct
-from collections.abc import Sequence
-from os import PathLike
 from pathlib import Path
-from typing import Union
 
 import google_crc32c
-import numpy as np
 
 _DTYPES = {"float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int64": 9, "float16": 19}
 _RESTART_INTERVAL = 16
 
 
-def varint(number: int) -> bytes:
+def varint(number):
     out = b""
     while number >= 0x80:
         out += bytes([number & 0x7F | 0x80])
@@ -22,20 +18,20 @@ def varint(number: int) -> bytes:
     return out + bytes([number])
 
 
-def mask(checksum: int) -> bytes:
+def mask(checksum):
     return struct.pack("<I", ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
-def _number(field: int, number: int) -> bytes:
+def _number(field, number):
     """A field of a protocol buffer; those that are 0 are left out."""
     return varint(field << 3) + varint(number) if number else b""
 
 
-def _message(field: int, message: bytes) -> bytes:
+def _message(field, message):
     return varint(field << 3 | 2) + varint(len(message)) + message
 
 
-def _block(items: list[tuple[bytes, bytes]], compression: int) -> bytes:
+def _block(items, compression):
     body, restarts, last = b"", [], b""
     for i, (key, value) in enumerate(items):
         shared = 0
@@ -51,17 +47,12 @@ def _block(items: list[tuple[bytes, bytes]], compression: int) -> bytes:
     return body + mask(google_crc32c.value(body))
 
 
-def write_index(
-    path: Union[str, "PathLike[str]"],
-    entries: dict[bytes, bytes],
-    block_entries: int = 20,
-    compression: int = 0,
-) -> None:
+def write_index(path, entries, block_entries=20, compression=0):
     """The table alone; `entries` are the values by their keys."""
     items = sorted(entries.items())
     table, handles = b"", []
 
-    def add(block: bytes) -> bytes:
+    def add(block):
         nonlocal table
         handle = varint(len(table)) + varint(len(block) - 5)
         table += block
@@ -75,21 +66,14 @@ def write_index(
     Path(path).write_bytes(table)
 
 
-def entry(
-    shape: Sequence[int], size: int, offset: int = 0, dtype: int = 1, shard: int = 0
-) -> bytes:
+def entry(shape, size, offset=0, dtype=1, shard=0):
     """The value of a variable in the table, but for its checksum."""
     dimensions = b"".join(_message(2, _number(1, each)) for each in shape)
     numbers = _number(3, shard) + _number(4, offset) + _number(5, size)
     return _number(1, dtype) + _message(2, dimensions) + numbers
 
 
-def write_checkpoint(
-    prefix: Union[str, "PathLike[str]"],
-    variables: dict[str, np.ndarray],
-    n_shards: int = 1,
-    **table: int,
-) -> None:
+def write_checkpoint(prefix, variables, n_shards=1, **table):
     """Variables are dealt to the shards in turn."""
     entries = {b"": _number(1, n_shards) + _message(3, _number(1, 1))}
     shards = [bytearray() for _ in range(n_shards)]

@@ -8,10 +8,7 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from os import PathLike
 from pathlib import Path
-from typing import Any, Union
 from unittest.mock import patch
 
 import h5py
@@ -22,52 +19,34 @@ from allennlp.commands import main
 _CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "open", "shutil.rmtree")
 
 
-def write_random_elmo(
-    directory: Union[str, "PathLike[str]"],
-    *,
-    seed: int = 0,
-    lstm_dim: int = 16,
-    projection_dim: int = 8,
-    n_layers: int = 2,
-    filters: Sequence[tuple[int, int]] = ((1, 4), (2, 6), (3, 8)),
-    n_highway: int = 1,
-    activation: str = "relu",
-    cell_clip: float = 3.0,
-    proj_clip: float = 3.0,
-    recurrent_scale: float = 0.4,
-) -> tuple[str, str]:
+def write_random_elmo(directory, *, seed=0, lstm_dim=16, recurrent_scale=0.4, **changes):
     """
-    Write `options.json` and `weights.hdf5` of a random language model.
+    Write `options.json` and `weights.hdf5` of a random language model. `changes` are keys of the
+    sections of its options.
 
-    The recurrent weights are contractive: an error of rounding shrinks from step to step, so two
+    The recurrent weights are contractive: a rounding error shrinks from step to step, so two
     implementations can be compared to 1e-5 after any number of steps. The inputs' weights are large
-    enough for the gates to work over their whole range.
+    enough for the gates to use their whole range.
     """
-    char_dim = 4
-    options = {
-        "bidirectional": True,
-        "char_cnn": {
-            "activation": activation,
-            "embedding": {"dim": char_dim},
-            "filters": filters,
-            "max_characters_per_token": 50,
-            "n_characters": 262,
-            "n_highway": n_highway,
-        },
-        "lstm": {
-            "cell_clip": cell_clip,
-            "dim": lstm_dim,
-            "n_layers": n_layers,
-            "proj_clip": proj_clip,
-            "projection_dim": projection_dim,
-            "use_skip_connections": True,
-        },
+    char_cnn = {
+        "activation": "relu",
+        "embedding": {"dim": 4},
+        "filters": ((1, 4), (2, 6), (3, 8)),
+        "max_characters_per_token": 50,
+        "n_characters": 262,
+        "n_highway": 1,
     }
+    lstm = {"cell_clip": 3.0, "dim": lstm_dim, "n_layers": 2, "proj_clip": 3.0, "projection_dim": 8}
+    for key, value in changes.items():
+        (lstm if key in lstm else char_cnn)[key] = value
+    lstm["use_skip_connections"] = True
+    options = {"bidirectional": True, "char_cnn": char_cnn, "lstm": lstm}
+    filters, projection_dim, char_dim = char_cnn["filters"], lstm["projection_dim"], 4
     options_file, weight_file = Path(directory, "options.json"), Path(directory, "weights.hdf5")
     options_file.write_text(json.dumps(options), encoding="utf-8")
     rng = np.random.RandomState(seed)
 
-    def normal(*shape: int, scale: float) -> "np.ndarray[Any, Any]":
+    def normal(*shape, scale):
         return (rng.standard_normal(shape) * scale).astype("float32")
 
     n_filters = sum(n for _, n in filters)
@@ -77,7 +56,7 @@ def write_random_elmo(
             scale = (width * char_dim) ** -0.5
             file[f"CNN/W_cnn_{i}"] = normal(1, width, char_dim, n, scale=scale)
             file[f"CNN/b_cnn_{i}"] = normal(n, scale=0.1)
-        for i in range(n_highway):
+        for i in range(char_cnn["n_highway"]):
             for gate, bias in (("carry", -2.0), ("transform", 0.0)):
                 scale = n_filters**-0.5
                 file[f"CNN_high_{i}/W_{gate}"] = normal(n_filters, n_filters, scale=scale)
@@ -85,7 +64,7 @@ def write_random_elmo(
         file["CNN_proj/W_proj"] = normal(n_filters, projection_dim, scale=n_filters**-0.5)
         file["CNN_proj/b_proj"] = normal(projection_dim, scale=0.1)
         for direction in range(2):
-            for layer in range(n_layers):
+            for layer in range(lstm["n_layers"]):
                 group = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
                 shape = projection_dim, 4 * lstm_dim
                 of_input = normal(*shape, scale=2 * projection_dim**-0.5)
@@ -98,22 +77,22 @@ def write_random_elmo(
     return str(options_file), str(weight_file)
 
 
-def read_arrays(path: Union[str, "PathLike[str]"]) -> dict[str, "np.ndarray[Any, Any]"]:
+def read_arrays(path):
     """All datasets of an HDF5 file by their full names."""
-    names: list[str] = []
+    names = []
     with h5py.File(path, "r") as file:
         file.visit(names.append)
         return {name: file[name][...] for name in names if isinstance(file[name], h5py.Dataset)}
 
 
-def read_files(folder: Union[str, "PathLike[str]"], *leave_out: str) -> dict[str, bytes]:
+def read_files(folder, *leave_out):
     """The bytes of all files in a folder, by their paths there, but for some."""
     paths = sorted(filter(Path.is_file, Path(folder).rglob("*")))
     files = {str(path.relative_to(folder)): path for path in paths}
     return {name: path.read_bytes() for name, path in files.items() if name not in leave_out}
 
 
-def refused(capsys: Any, *arguments: Any) -> str:
+def refused(capsys, *arguments):
     """Run `allennlp` with a mistake, and return the line that it prints: `error: ` and why."""
     argv = ["allennlp", *map(str, arguments)]
     with patch.object(sys, "argv", argv), pytest.raises(SystemExit) as raised:
@@ -124,7 +103,7 @@ def refused(capsys: Any, *arguments: Any) -> str:
     return message
 
 
-def fork(function: Callable[[], Any], kill_at: int | None = None, wait: bool = True) -> int:
+def fork(function, kill_at=None, wait=True):
     """
     Call a function in a child process, and return how it ended: 0 if well, 256 after an exception,
     or the number of a signal; without `wait` the number of the process. The child is killed
@@ -138,7 +117,7 @@ def fork(function: Callable[[], Any], kill_at: int | None = None, wait: bool = T
             if kill_at is not None:
                 left = iter(range(kill_at))
 
-                def kill(event: str, arguments: Any) -> None:
+                def kill(event, arguments):
                     if event in _CHANGES and next(left, None) is None:
                         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -152,7 +131,7 @@ def fork(function: Callable[[], Any], kill_at: int | None = None, wait: bool = T
     return os.waitpid(child, 0)[1] if wait else child
 
 
-def limit_file_size(n_bytes: int) -> None:
+def limit_file_size(n_bytes):
     """Let this process write no file longer than this: a disk that is full."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then write() fails
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))

@@ -7,7 +7,6 @@ import random
 import sys
 import types
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -32,9 +31,7 @@ class Killed(BaseException):
 class WriteLosses(TrainerCallback):
     """Appends the losses of each batch to a file at once, so that a kill takes none away."""
 
-    def on_batch(  # type: ignore[override]
-        self, trainer: Any, _: Any, outputs: Any, metrics: Any, *place: int, **kwargs: Any
-    ) -> None:
+    def on_batch(self, trainer, _, outputs, metrics, *place, **kwargs):
         if kwargs["is_training"]:
             losses = [output["loss"].item().hex() for output in outputs]
             # Until the end of an epoch, AllenNLP's is the mean since the process has started.
@@ -46,14 +43,14 @@ class WriteLosses(TrainerCallback):
                 log.write(json.dumps(entry) + "\n")
         self.after_batch(trainer._total_batches_completed, kwargs["is_training"])
 
-    def after_batch(self, n_batches: int, is_training: bool) -> None:
+    def after_batch(self, n_batches, is_training):
         """For tests to replace."""
 
 
-def train_here(config: Path, folder: Path, kill_at: int = 0) -> Any:
+def train_here(config, folder, kill_at=0):
     """Train or recover in this process, until `Killed` after a batch. Return the metrics."""
 
-    def kill(callback: Any, n_batches: int, is_training: bool) -> None:
+    def kill(callback, n_batches, is_training):
         if is_training and n_batches == kill_at:
             raise Killed
 
@@ -67,11 +64,11 @@ def train_here(config: Path, folder: Path, kill_at: int = 0) -> Any:
     return found
 
 
-def start(config: Path, folder: Path) -> int:
+def start(config, folder):
     """Start `allennlp train`, with `--recover` for a folder that exists. Return the process."""
     arguments = ["train", str(config), "-s", str(folder), *["--recover"] * folder.exists()]
 
-    def run() -> None:
+    def run():
         sys.argv = ["allennlp", *arguments]
         with open(f"{folder}.output", "w", buffering=1, encoding="utf-8") as output:
             os.dup2(output.fileno(), 2)
@@ -85,7 +82,7 @@ def start(config: Path, folder: Path) -> int:
     return fork(run, wait=False)
 
 
-def finish(process: int, folder: Path, status: int = 0) -> str:
+def finish(process, folder, status=0):
     """Wait for a process of `start`, check its exit status and return what it printed."""
     found = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     printed = Path(f"{folder}.output").read_text(encoding="utf-8")
@@ -93,21 +90,21 @@ def finish(process: int, folder: Path, status: int = 0) -> str:
     return printed
 
 
-def losses(folder: Path, rank: int = 0) -> dict[Any, Any]:
+def losses(folder, rank=0):
     """A process's losses of each batch; those of a batch trained twice have to be the same."""
-    seen: dict[Any, Any] = {}
+    seen = {}
     for line in (folder / f"losses{rank}.jsonl").read_text().splitlines():
         epoch, *others = json.loads(line)
         assert seen.setdefault((epoch, others[0]), others) == others
     return seen
 
 
-def metrics(folder: Path, name: str = "metrics") -> Any:
+def metrics(folder, name="metrics"):
     values = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     return {key: v for key, v in values.items() if "duration" not in key and "memory" not in key}
 
 
-def assert_equal_runs(folder: Path, whole: Path) -> None:
+def assert_equal_runs(folder, whole):
     assert losses(folder) == losses(whole)
     assert metrics(folder) == metrics(whole)
     for file in whole.glob("metrics_epoch_*.json"):
@@ -116,7 +113,7 @@ def assert_equal_runs(folder: Path, whole: Path) -> None:
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-def write_data(folder: Path) -> Path:
+def write_data(folder):
     """Write a corpus, one of its files compressed, and a vocabulary."""
     random_ = random.Random(0)
     words = [f"w{i}" for i in range(60)]
@@ -127,7 +124,7 @@ def write_data(folder: Path) -> Path:
     return folder
 
 
-def write_config(folder: Path, data: Path, changes: dict[str, Any]) -> Path:
+def write_config(folder, data, changes):
     """Two epochs of a dozen batches."""
     reader = {"type": "truncated_bptt_lm", "batch_size": 4, "num_steps": 7}
     config = {

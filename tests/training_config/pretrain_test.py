@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,7 +34,6 @@ SMALL = {
     "trainer.callbacks": [],
 }
 LEFT_OUT = {"fine_tune": "model.", "token_embeddings": "model.options.char_cnn."}
-Config = Callable[..., Params]
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -29,7 +27,6 @@ TASKS = [
     ("imdb", "imdb", "IMDB", "imdb.jsonl", 100, "accuracy"),
     ("chunking", "chunking", "CHUNKING", "chunking.txt", 100, "f1-measure-overall"),
 ]
-Load = Callable[..., Params]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +64,7 @@ def test_config_makes_a_model_that_learns_from_its_data(task, suffix, load, elmo
     assert params["trainer"]["validation_metric"] == f"+{task[-1]}"
     regularizer = params["model"].get("regularizer", {})
     params.pop("evaluation", None)  # as the command does
-    made: Any = TrainModel.from_params(params, serialization_dir=str(tmp_path), local_rank=0)
+    made = TrainModel.from_params(params, serialization_dir=str(tmp_path), local_rank=0)
     made.model.train()
     outputs = made.model(**next(iter(made.trainer.data_loader)))
     (outputs["loss"] + (made.model.get_regularization_penalty() or 0)).backward()
@@ -79,7 +76,7 @@ def test_config_makes_a_model_that_learns_from_its_data(task, suffix, load, elmo
         original = dict(Elmo(*files, 1)._elmo_lstm.named_parameters())
         for name, parameter in module._elmo_lstm.named_parameters():
             assert torch.equal(parameter, original[name]) and parameter.grad is None
-        mixes: list[Any] = [p for mix in module._scalar_mixes for p in mix.scalar_parameters]
+        mixes = [p for mix in module._scalar_mixes for p in mix.scalar_parameters]
         assert all(parameter.grad is not None for parameter in mixes)
         assert all(mix.gamma.grad.item() != 0 for mix in module._scalar_mixes)
         (_, rule) = regularizer["regexes"][0]

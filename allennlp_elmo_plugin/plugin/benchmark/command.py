@@ -1,4 +1,4 @@
-"""The subcommand `elmo-benchmark` shows whether an ELMo helps in tasks."""
+"""The command `elmo-benchmark` shows whether an ELMo improves task models."""
 
 import argparse
 import shutil
@@ -25,13 +25,13 @@ class ElmoBenchmark(Command):
 
       allennlp elmo-benchmark --tasks sst5,ner --elmo my_elmo --data my_data --output my_benchmark
 
-    writes my_benchmark/results.md and results.json, with matplotlib pictures of scores and layer
-    weights, and each run as runs/TASK/MODEL-SEED.json. The same command resumes. With
+    writes results.md, results.json and runs/TASK/MODEL-SEED.json in my_benchmark and, if matplotlib
+    is installed, pictures of the scores and layer weights. The same command resumes. With
     --vectors, the word vectors are a second baseline, to which ELMo is added.
 
-    --data has a folder for each task, and in it train, dev and test, each with any ending. --tasks
-    names these folders, with commas; a kind (sst5, ner, chunking, snli, srl, coref, squad, imdb,
-    constituency) means the folders KIND and KIND_*.
+    --data has a folder for each task with train, dev and test, which may have any ending. --tasks
+    names these folders, separated by commas. A kind (sst5, ner, chunking, snli, srl, coref, squad,
+    imdb, constituency) stands for the folders KIND and KIND_*.
     """
 
     name = "elmo-benchmark"
@@ -67,9 +67,9 @@ class ElmoBenchmark(Command):
             (task, model, seed): report.file_of(output, task, model, seed)
             for task in tasks
             for seed in range(1, args.seeds + 1)
-            for model in reversed(configuration.models)  # More can be wrong with ELMo.
+            for model in reversed(configuration.models)  # ELMo is first: more can go wrong.
         }
-        todo = {each: file for each, file in runs.items() if not file.exists()}
+        todo = {key: file for key, file in runs.items() if not file.exists()}
         configuration.check(list(dict.fromkeys(task for task, _, _ in todo)))
         output.mkdir(parents=True, exist_ok=True)
         with (

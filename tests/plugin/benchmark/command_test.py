@@ -1,4 +1,4 @@
-"""`allennlp elmo-benchmark`; tests/benchmark has the trainings, tables and pictures."""
+"""The command `allennlp elmo-benchmark`."""
 
 import json
 import re
@@ -9,26 +9,16 @@ import pytest
 from allennlp_elmo_plugin.files.locks import open_locked
 from allennlp_elmo_plugin.plugin.benchmark import report
 from allennlp_elmo_plugin.plugin.benchmark import run as run_module
-from tests.conftest import import_plugins_once
-from tests.support.task_data import write_task_data
-from tests.support.testing import refused, write_random_elmo
+from tests.support.testing import refused
 
+pytestmark = pytest.mark.usefixtures("folder")
 LINE = "elmo-benchmark --elmo elmo --data data --output out"
-
-
-@pytest.fixture(autouse=True)
-def folder(run):
-    import_plugins_once()
-    Path("elmo").mkdir()
-    write_random_elmo("elmo")
-    write_task_data(Path("data"))
-    Path("vectors").write_text("the 0 1 2\nfilm 1 1 2\n", encoding="utf-8")
 
 
 @pytest.fixture
 def runs(monkeypatch):
     """The names of trainings, which take no time and have made-up results."""
-    calls: list[str] = []
+    calls = []
     numbers = {"epochs": 3, "stopped_early": True, "trained_parameters": 7, "seconds": 1.0}
 
     def train(kind, params, folder, vectors):
@@ -97,7 +87,7 @@ def test_continues_after_a_kill(runs, run, monkeypatch, capsys):
 
 def test_results_of_others_stay(runs, run, capsys):
     line = f"{LINE} --tasks sst5 --seeds 1"
-    run(f"{line} --vectors vectors")
+    run(f"{line} --vectors vectors.txt")
     assert runs == ["elmo-1", "vectors-1", "baseline-1"]
     # Without them, words have another size.
     assert "baseline-1.json is not of this benchmark: config" in refused(capsys, *line.split())

@@ -12,11 +12,7 @@ from tests.support.task_data import FIXTURES
 from tests.support.testing import write_random_elmo
 
 VECTORS = Path("vectors.txt")
-
-
-@pytest.fixture(autouse=True)
-def vectors(folder):
-    VECTORS.write_text("the 1 2 3\nfilm 4 5 6\n", encoding="utf-8")
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def make(task="sst5", data="data", **changes):
@@ -25,9 +21,7 @@ def make(task="sst5", data="data", **changes):
     return Configuration(tasks, **{"elmo": "elmo", "folder": CONFIGS / "benchmark", **changes})
 
 
-def test_models_differ_in_their_words_and_runs_in_their_seeds(
-    monkeypatch,
-):
+def test_models_differ_in_their_words_and_runs_in_their_seeds(monkeypatch):
     monkeypatch.setenv("VECTORS", "theirs.txt")
     monkeypatch.setenv("WORD_DIM", "7")
     zipped = Path("word2vec.gz")

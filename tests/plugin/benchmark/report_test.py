@@ -1,7 +1,6 @@
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from allennlp.common.checks import ConfigurationError
@@ -128,7 +127,7 @@ def write_run(output, task, seed, **digests):
 
 def test_runs_of_other_parameters_or_data_are_refused(tmp_path):
     now = {"config": "1", "data": "2"}
-    configuration: Any = SimpleNamespace(digests=lambda task, model: now)
+    configuration = SimpleNamespace(digests=lambda task, model: now)
     check_output(tmp_path / "new", configuration, ["sst5"])
     first = write_run(tmp_path, "sst5", 1, **now)
     other = write_run(tmp_path, "snli_cad/original", 1, config="3", data="4")

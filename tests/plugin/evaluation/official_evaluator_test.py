@@ -3,7 +3,6 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -29,7 +28,7 @@ TREES = [
     "(S (NP (NN Anna) (VB saw)) (NP (PR it)))",
 ]
 # What a model says by its key, right for each of two instances, and the score
-CASES: Any = {
+CASES = {
     **dict.fromkeys(("sst5", "snli", "imdb"), ("label", ["good", "bad"], "accuracy")),
     **dict.fromkeys(
         ("ner", "chunking", "srl"),
@@ -50,7 +49,7 @@ def test_each_task_has_its_score(task):
     for each in right:
         metadata = {"words": WORDS, "verb_index": 1, "gold_tags": each, "clusters": each}
         metadata.update(answer_texts=[each], gold_tree=each)
-        fields: Any = {"metadata": MetadataField(metadata)}
+        fields = {"metadata": MetadataField(metadata)}
         if key == "tags":
             fields["tags"] = SequenceLabelField(each, TextField(list(map(Token, WORDS))))
         if key == "label":

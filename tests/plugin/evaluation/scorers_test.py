@@ -75,7 +75,7 @@ def test_coreference_is_that_of_scorch(smallest):
     choose = random.Random(4)
 
     def document():
-        clusters: dict[int, list[tuple[int, int]]] = {}
+        clusters = {}
         for i in range(20):
             clusters.setdefault(choose.randint(0, 6), []).append((i, i))
         return [each for key, each in clusters.items() if len(each) >= smallest and key < 5]

@@ -1,6 +1,10 @@
+"""Archives that contain the ELMo files of their config."""
+
 import json
+import os
 import shutil
 import tarfile
+from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
@@ -56,8 +60,26 @@ def here(tmp_path, monkeypatch):
     return here
 
 
-@pytest.mark.parametrize("files", [("elmo/options.json", "elmo/weights.hdf5"), ("elmo.zip",) * 2])
-def test_loads_where_the_elmo_files_are_not(files, tmp_path, here, monkeypatch):
+def assert_same_weights(found, expected):
+    torch.testing.assert_close(found.state_dict(), expected.state_dict(), rtol=0, atol=0)
+
+
+def assert_moved_archive_is(trained, name):
+    """The archive of a training gives its model where no other file is left."""
+    here = Path.cwd()
+    shutil.move(here / name / "model.tar.gz", here.parent)
+    shutil.rmtree(here)
+    os.chdir(here.parent)
+    assert_same_weights(Model.from_archive("model.tar.gz"), trained)
+    assert os.listdir() == ["model.tar.gz"]
+
+
+PAIR = ("elmo/options.json", "elmo/weights.hdf5")
+
+
+@pytest.mark.parametrize("files", [PAIR, ("elmo.zip",) * 2, ("checkpoint",) * 2])
+def test_loads_where_the_elmo_files_are_not(files, here):
+    shutil.copytree(REFERENCE / "checkpoint", "checkpoint")
     trained = train(*files)
     assert not {path.name for path in (here / "model").iterdir()} & {"fta", "files_to_archive.json"}
     with tarfile.open("model/model.tar.gz") as archive:  # The layout is that of AllenNLP 0.9.
@@ -66,38 +88,29 @@ def test_loads_where_the_elmo_files_are_not(files, tmp_path, here, monkeypatch):
         options = json.load(archive.extractfile(f"fta/{OPTIONS_KEY}"))
         assert f"fta/{WEIGHT_KEY}" in archive.getnames()
     assert index == {OPTIONS_KEY: files[0], WEIGHT_KEY: files[1]}
-    assert options["lstm"] == json.loads((here / "elmo" / "options.json").read_text())["lstm"]
+    assert (options["lstm"]["dim"], options["lstm"]["projection_dim"]) == (16, 8)
     assert config == (here / "model" / "config.json").read_bytes()
     config = load_archive("model/model.tar.gz").config
     assert (config.as_flat_dict()[OPTIONS_KEY], config.as_flat_dict()[WEIGHT_KEY]) == files
     assert Model.from_params(params=config["model"], vocab=trained.vocab) is not None
-    shutil.move(here / "model" / "model.tar.gz", tmp_path)
-    shutil.rmtree(here)
-    monkeypatch.chdir(tmp_path)
-    found = Model.from_archive("model.tar.gz").state_dict()
-    torch.testing.assert_close(found, trained.state_dict(), rtol=0, atol=0)
-    assert list(tmp_path.iterdir()) == [tmp_path / "model.tar.gz"]
+    assert_moved_archive_is(trained, "model")
     with pytest.raises(FileNotFoundError, match="nowhere.json"):
         load_archive("model.tar.gz", overrides={OPTIONS_KEY: "nowhere.json"})
 
 
 @pytest.mark.parametrize("files", [("173", "173"), ("173.zip", DEFAULT_WEIGHT_FILE)])
-def test_carries_a_model_of_elmo_for_many_langs(files, tmp_path, here, monkeypatch):
+def test_carries_a_model_of_elmo_for_many_langs(files):
     """Its folder, once, for both arguments."""
     shutil.copytree(MANY_LANGS / "latin_gpu_pickles", "173")
     shutil.make_archive("173", "zip", "173")
     trained = train(*files)
     with tarfile.open("model/model.tar.gz") as archive:
         assert "".join(archive.getnames()).count("encoder.pkl") == 1
-    shutil.move(here / "model" / "model.tar.gz", tmp_path)
-    shutil.rmtree(here)
-    monkeypatch.chdir(tmp_path)
-    found = Model.from_archive("model.tar.gz").state_dict()
-    torch.testing.assert_close(found, trained.state_dict(), rtol=0, atol=0)
+    assert_moved_archive_is(trained, "model")
 
 
 @pytest.mark.parametrize("origin", ["model/model.tar.gz", "model"])
-def test_carries_the_archive_that_it_started_from(origin, tmp_path, here, monkeypatch):
+def test_carries_the_archive_that_it_started_from(origin, here):
     train("elmo", "elmo")
     if origin.endswith(".gz"):  # whose ELMo is only inside it
         shutil.rmtree("elmo")
@@ -106,11 +119,7 @@ def test_carries_the_archive_that_it_started_from(origin, tmp_path, here, monkey
     second = {"archive_file": "second/model.tar.gz", "module_path": "text_field_embedder"}
     tagger["text_field_embedder"] = {"_pretrained": second}
     trained = train("", "", "third", tagger)
-    shutil.move(here / "third" / "model.tar.gz", tmp_path)
-    shutil.rmtree(here)
-    monkeypatch.chdir(tmp_path)
-    found = Model.from_archive("model.tar.gz").state_dict()
-    torch.testing.assert_close(found, trained.state_dict(), rtol=0, atol=0)
+    assert_moved_archive_is(trained, "third")
 
 
 def test_archives_of_the_version_before(here):
@@ -124,8 +133,7 @@ def test_archives_of_the_version_before(here):
         text = text.replace(f'"{name}": "elmo"', f'"{name}": folder + "fta/{key}"')
     head = 'local folder = std.strReplace(std.thisFile, "config.json", "");'
     (here / "old" / "config.json").write_text(head + text, encoding="utf-8")
-    found = Model.from_archive("old").state_dict()
-    torch.testing.assert_close(found, trained.state_dict(), rtol=0, atol=0)
+    assert_same_weights(Model.from_archive("old"), trained)
 
 
 def test_interruptions_and_files_that_are_gone(here, monkeypatch):
