@@ -1,8 +1,7 @@
 """
 Make the text of `tiny`, the model in the package, or of a larger English model.
 
-    python scripts/pretraining_text.py make DATA_DIR OUTPUT_DIR
-    python scripts/pretraining_text.py make DATA_DIR OUTPUT_DIR --reviews
+    python scripts/pretraining_text.py DATA_DIR OUTPUT_DIR [--reviews]
 
 DATA_DIR has the folders `novels`, `wikitext2`, `coref_litbank` and `imdb`, each with the published
 files. The command writes `train.txt` (novels and WikiText-2, one sentence per line, shuffled),
@@ -139,7 +138,6 @@ def reviews_text(folder: Path) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("command", choices=["make"])
     parser.add_argument("data", type=Path)
     parser.add_argument("output", type=Path)
     parser.add_argument("--reviews", action="store_true")

@@ -43,7 +43,7 @@ def test_texts_have_no_sentences_of_test_sets(tmp_path, repository_root, monkeyp
     monkeypatch.setitem(script["main"].__globals__, "N_HELD_OUT_REVIEW_LINES", 3)
     data, out = tmp_path / "data", tmp_path / "out"
     write_data(data, script["HELD_OUT_NOVELS"])
-    monkeypatch.setattr(sys, "argv", ["", "make", str(data), str(out), "--reviews"])
+    monkeypatch.setattr(sys, "argv", ["", str(data), str(out), "--reviews"])
     script["main"]()
     made = {path.name: path.read_text("utf-8").splitlines() for path in out.iterdir()}
     # Lines of the passage, lines between them, and a line that is further on; line 60 is empty.
