@@ -4,18 +4,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from allennlp_elmo_plugin.analysis import probing as run_module
+from allennlp_elmo_plugin.analysis import probing
 from allennlp_elmo_plugin.analysis.labelled_text import Example, LabelledSentence
-from allennlp_elmo_plugin.analysis.probing import (
-    TASKS,
-    LinearProbe,
-    NearestSense,
-    draw,
-    labels_by_key,
-    markdown,
-    representations,
-    run,
-)
+from allennlp_elmo_plugin.analysis.probing import TASKS, LinearProbe, NearestSense
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from tests.support.testing import write_random_elmo
 
@@ -38,37 +29,35 @@ TEST = _sentences("they run/V", "the run/N of/P ends/N", "a/D new/J")
 
 @pytest.mark.parametrize("task, at_once", [("wsd", 1), ("wsd", 1024), ("pos", 1024)])
 def test_each_layer_and_direction_is_probed_by_its_vectors(task, at_once, tmp_path, monkeypatch):
-    monkeypatch.setattr(run_module, "_SENTENCES_AT_ONCE", at_once)
-    names = [
-        each["name"] for each in representations(3, ["forward"])
-    ]  # of a model of one direction
-    assert names == ["token layer", "LSTM 1", "LSTM 2"]
+    monkeypatch.setattr(probing, "_SENTENCES_AT_ONCE", at_once)
     embedder = ElmoEmbedder(*write_random_elmo(tmp_path))
-    results = run(TASKS[task], embedder, TRAIN, TEST)
+    results = probing.run(TASKS[task], embedder, TRAIN, TEST)
     assert (results["n_train"], results["n_labels"]) == (13, 4)
     # `run` has two labels in training, `new` none.
     assert results["n_test"] == {"all": 6, "ambiguous": 2, "unseen": 1}
     # `run` is mostly N in training, `ends` is V.
     assert results["baseline"] == {"all": 50.0, "ambiguous": 50.0, "unseen": 0.0}
-    assert run(TASKS[task], embedder, TRAIN, TEST[:1])["baseline"]["unseen"] is None
+    without_new = probing.run(TASKS[task], embedder, TRAIN, TEST[:1])
+    assert without_new["baseline"]["unseen"] is None
 
     examples, tested = ([each for s in some for each in s.examples] for some in (TRAIN, TEST))
     parts = {"both": slice(0, 16), "forward": slice(0, 8), "backward": slice(8, 16)}
     rows = [(0, "both"), *((layer, direction) for layer in (1, 2) for direction in parts)]
     assert [(row["layer"], row["direction"]) for row in results["layers"]] == rows
+    assert len(probing.representations(3, ["forward"])) == 3  # without directions
     accuracies = set()
     for row in results["layers"]:
+        layer, part = row["layer"], parts[row["direction"]]
         vectors, test_vectors = (
-            [
-                embedder.embed_sentence(words)[row["layer"], each.position, parts[row["direction"]]]
-                for words, labelled in some
-                for each in labelled
-            ]
-            for some in (TRAIN, TEST)
+            np.concatenate(
+                [
+                    embedder.embed_sentence(words)[layer, [each.position for each in some], part]
+                    for words, some in sentences
+                ]
+            )
+            for sentences in (TRAIN, TEST)
         )
-        predicted = (
-            TASKS[task].probe(np.stack(vectors), examples).predict(np.stack(test_vectors), tested)
-        )
+        predicted = TASKS[task].probe(vectors, examples).predict(test_vectors, tested)
         right = [each.label == label for each, label in zip(tested, predicted)]
         ambiguous = [each for each, example in zip(right, tested) if example.key == "run"]
         expected = {"all": 100 * np.mean(right), "ambiguous": 100 * np.mean(ambiguous)}
@@ -93,7 +82,7 @@ def _results(task):
 
 
 def test_the_table_has_each_layer_and_the_figures_of_the_paper():
-    lines = markdown(_results("pos")).splitlines()
+    lines = probing.markdown(_results("pos")).splitlines()
     assert lines[:6] == [
         "|  | all (1,200) | ambiguous (7) | unseen (0) | paper |",
         "|---|---|---|---|---|",
@@ -104,7 +93,7 @@ def test_the_table_has_each_layer_and_the_figures_of_the_paper():
     ]
     assert "3,000 examples to train, with 12 tags" in lines[-1]
     row = "| most frequent sense of the lemma | 70.00 | 60.00 |  | 65.9 |"
-    assert row in markdown(_results("wsd"))
+    assert row in probing.markdown(_results("wsd"))
 
 
 def test_the_picture_has_a_line_for_each_direction(monkeypatch, tmp_path):
@@ -118,21 +107,13 @@ def test_the_picture_has_a_line_for_each_direction(monkeypatch, tmp_path):
         Path(path).touch()
 
     monkeypatch.setattr(figures.Figure, "savefig", watching)
-    draw(_results("pos"), tmp_path / "layers.png")
+    probing.draw(_results("pos"), tmp_path / "layers.png")
     assert drawn == {
         "both": ([0, 1], [80.0, 90.125]),
         "forward": ([0, 1], [80.0, 85.0]),
         "most frequent tag": ([0, 1], [70.0, 70.0]),
         "Peters et al. (2018)": ([1, 2], [97.3, 96.8]),
         "ticks": ["token layer", "LSTM 1"],
-    }
-
-
-def test_labels_are_ordered_by_their_frequency():
-    pairs = ["run 02", "be 01", "run 01", "run 01", "go 02", "go 03"]
-    assert labels_by_key([Example(0, *pair.split()) for pair in pairs]) == {
-        **{None: ["01", "02", "03"], "run": ["01", "02"]},
-        **{"be": ["01"], "go": ["02", "03"]},
     }
 
 

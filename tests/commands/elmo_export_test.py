@@ -15,15 +15,7 @@ from allennlp_elmo_plugin.elmo.elmo import Elmo, batch_to_ids
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.text.vocabulary import read_vocabulary_file
-from tests.support.bilm_tf import (
-    CHAR_CNN,
-    LSTM,
-    REFERENCE,
-    load_run,
-    read_vocabulary,
-    set_variables,
-    variables,
-)
+from tests.support import bilm_tf
 from tests.support.originals import elmo as original
 from tests.support.testing import read_arrays, read_files, refused, write_random_elmo
 
@@ -33,9 +25,11 @@ FILES = "README.md, options.json, softmax.hdf5, vocab.txt, vocabulary, weights.h
 def save_run(folder, options, arrays=None):
     """Make the folder of a training run, which may be one of bilm-tf; return its model."""
     torch.manual_seed(0)
-    model = BidirectionalLanguageModel(read_vocabulary(folder / "vocabulary"), options=options)
+    model = BidirectionalLanguageModel(
+        bilm_tf.read_vocabulary(folder / "vocabulary"), options=options
+    )
     if arrays is not None:
-        set_variables(model, arrays, "final")
+        bilm_tf.set_variables(model, arrays, "final")
     config = {
         "dataset_reader": {"type": "truncated_bptt_lm", "batch_size": 4},
         "model": {"type": "bidirectional_lm", "options": options},
@@ -48,7 +42,7 @@ def save_run(folder, options, arrays=None):
 @pytest.fixture
 def model(run):
     """The model that bilm-tf trained, in the folder `run`."""
-    return save_run(Path("run"), *load_run("train_charcnn"))
+    return save_run(Path("run"), *bilm_tf.load_run("train_charcnn"))
 
 
 @pytest.mark.parametrize("name", ["run", "run/model.tar.gz"])
@@ -56,14 +50,14 @@ def test_is_what_bilm_tf_dumps(name, model, run):
     archive_model("run")
     assert run(f"elmo-export {name} elmo") == f"Written to elmo: {FILES}\n"
     assert sorted(path.name for path in Path("elmo").iterdir()) == FILES.split(", ")
-    expected = read_arrays(REFERENCE / "checkpoint/weights.hdf5")
+    expected = read_arrays(bilm_tf.REFERENCE / "checkpoint/weights.hdf5")
     np.testing.assert_equal(read_arrays("elmo/weights.hdf5"), expected)
-    named = dict(variables(model))
+    named = dict(bilm_tf.variables(model))
     for name, values in read_arrays("elmo/softmax.hdf5").items():
         assert np.array_equal(values, named[f"lm/{name}"])
     options = json.loads(Path("elmo/options.json").read_text(encoding="utf-8"))
     assert options["char_cnn"]["n_characters"] == 262 and options["n_tokens_vocab"] == 50
-    words = read_vocabulary_file(REFERENCE / "data" / "vocab.txt")
+    words = read_vocabulary_file(bilm_tf.REFERENCE / "data" / "vocab.txt")
     assert read_vocabulary_file("elmo/vocab.txt") == words
     assert read_vocabulary_file("elmo/vocabulary/lm_tokens.txt") == words
     assert Path("elmo/README.md").read_text(encoding="utf-8").startswith("# ELMo: elmo\n")
@@ -117,8 +111,8 @@ def test_allennlp_reads_every_shape(n_layers, bidirectional, run):
     """TensorFlow drops `multi_rnn_cell` for one layer, and bilm-tf's reader does not find it."""
     width = 50 if bidirectional else 12
     options = {
-        "char_cnn": {**CHAR_CNN, "max_characters_per_token": width},
-        "lstm": {**LSTM, "n_layers": n_layers},
+        "char_cnn": {**bilm_tf.CHAR_CNN, "max_characters_per_token": width},
+        "lstm": {**bilm_tf.LSTM, "n_layers": n_layers},
         **{"bidirectional": bidirectional, "sample_softmax": False},
     }
     model = save_run(Path("run"), options).eval()

@@ -1,4 +1,4 @@
-"""`allennlp elmo-plot`; tests/plots has what it draws."""
+"""`allennlp elmo-plot`; tests/analysis has what it draws."""
 
 import json
 import re

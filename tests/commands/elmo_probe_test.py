@@ -1,4 +1,4 @@
-"""`allennlp elmo-probe`; tests/probing has the probes."""
+"""`allennlp elmo-probe`; tests/analysis/probing_test.py has the probes."""
 
 import json
 import sys
@@ -24,10 +24,7 @@ def folder(run):
 
 @pytest.mark.parametrize(
     "task, first, counts, columns",
-    [
-        ("pos", "tag of the word", (45, 5), [1, 2]),
-        ("wsd", "sense of the lemma", (2, 2), [4, 7, 8]),
-    ],
+    [("pos", "tag of the word", (45, 5), [1, 2]), ("wsd", "sense of the lemma", (2, 2), [4, 7, 8])],
 )
 def test_command(task, first, counts, columns, run, capsys):
     pytest.importorskip("matplotlib")
