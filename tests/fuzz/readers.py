@@ -42,6 +42,7 @@ from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
 from allennlp_elmo_plugin.pretrained.weight_file import read_weights
 from allennlp_elmo_plugin.text.lines import open_lines
 from allennlp_elmo_plugin.text.vocabulary import read_vocabulary_file
+from tests.pretrained.archive_test import pack, pack_zip
 from tests.support.bilm_tf import REFERENCE
 from tests.support.tensorflow_checkpoint_writer import write_index
 from tests.support.testing import read_arrays, read_files
@@ -112,14 +113,14 @@ def mutate_zip(data, rng):
     """Change a file in a zip."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
-    return _zip(_mutate_one(files, rng), rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))
+    return pack_zip(_mutate_one(files, rng), rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))
 
 
 def mutate_tar(data, rng):
     """Change a file in a tar."""
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         files = {each.name: archive.extractfile(each).read() for each in archive if each.isfile()}
-    return _tar(_mutate_one(files, rng))
+    return gzip.compress(pack(files=_mutate_one(files, rng)), 1)
 
 
 def mutate_header(data, rng):
@@ -149,24 +150,6 @@ def _mutate_one(files, rng):
     name = rng.choice([rng.choice(list(files)), *pickles])
     change = {".json": mutate_json, ".th": mutate_zip}.get(Path(name).suffix, mutate)
     return {**files, name: change(files[name], rng)}
-
-
-def _zip(files, method=zipfile.ZIP_STORED):
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", method) as archive:
-        for name, data in files.items():
-            archive.writestr(name, data)
-    return buffer.getvalue()
-
-
-def _tar(files):
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
-        for name, data in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
-    return buffer.getvalue()
 
 
 READERS: dict[str, tuple[float, str, list[Callable[[bytes, random.Random], bytes]]]] = {

@@ -124,6 +124,15 @@ def test_a_softmax_without_a_weight_is_tied(tmp_path):
     assert np.array_equal(softmax.weight.detach(), ARRAYS["lm/embedding"].astype("float32"))
 
 
+@pytest.mark.parametrize("scope, first", [("lm", 0), ("bilm", 1), ("module_1/bilm", 1)])
+def test_graphs_for_prediction_have_a_row_for_the_padding(scope, first, tmp_path):
+    table = np.arange(6, dtype="float32").reshape(3, 2)
+    write_checkpoint(tmp_path / "x", {f"{scope}/{name}": table for name in ("char_embed", "CNN/x")})
+    with open_weights(tmp_path / "x") as weights:
+        assert shapes(weights) == {"char_embed": (3 - first, 2), "CNN/x": (3, 2)}
+        assert np.array_equal(read(weights, "char_embed"), table[first:])
+
+
 def test_number_of_updates(tmp_path):
     arrays = {"lm/x": np.zeros(1, "float32")}
     write_checkpoint(tmp_path / "x", arrays)
