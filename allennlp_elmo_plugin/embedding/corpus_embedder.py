@@ -45,10 +45,10 @@ class CorpusEmbedder:
     """
     Embeds the lines of a text into an HDF5 file. See `ElmoEmbedder.embed_file` for the parameters.
 
-    The text is divided into parts of 32,768 words. Each is embedded and written to a folder, and
-    at the end they are joined. A part that is in the folder is not embedded again: this is how a
-    run resumes, and how processes share a text. Whoever embeds a part finds the same numbers to the
-    last bit: it depends on others only by carried states, which are saved with it.
+    The text is divided into parts of 32,768 words, which are embedded, written to a folder, and
+    joined at the end. A part that is in the folder is not embedded again: this is how a run
+    resumes, and how processes share a text. The numbers of a part are the same to the last bit in
+    any process. They depend on earlier parts only by carried states, which are saved with each.
     """
 
     embedder: BatchEmbedder
@@ -121,22 +121,20 @@ class CorpusEmbedder:
         """
         path = os.path.expanduser(os.fspath(path))
         resume = resume or self.num_shards > 1
-        check_output(path, overwrite or resume, resume)
         folder = PartsFolder(path)
-        if resume and os.path.exists(path):
-            complete = layers_file.read_summary(path)
-            if complete is not None and self._settings.items() <= complete.items():
-                text = {**self._settings, **_TOTALS}
-                for _ in self._divide(lines, text):
-                    pass
-                if text != complete:
-                    raise ValueError(
-                        f"{lines.name} is not the text of {path}, which has {complete['lines']:,} "
-                        f"lines and another checksum. {_OTHER_TEXT}"
-                    )
-                folder.remove()  # if the process was killed before it did
-                return complete
-            check_output(path, overwrite, resume)
+        complete = layers_file.read_summary(path) if resume else {}
+        if self._settings.items() <= complete.items():
+            summary = {**self._settings, **_TOTALS}
+            for _ in self._divide(lines, summary):
+                pass
+            if summary != complete:
+                raise ValueError(
+                    f"{lines.name} is not the text of {path}, which has {complete['lines']:,} "
+                    f"lines and another checksum. {_OTHER_TEXT}"
+                )
+            folder.remove()  # if the process was killed before it did
+            return complete
+        check_output(path, overwrite, resume)
         summary = self.write_parts(lines, path, anew=overwrite and not resume)
         complete = {**summary, "missing_parts": 0}
         with folder.lock("join", wait=True):
@@ -153,8 +151,8 @@ class CorpusEmbedder:
         folder = PartsFolder(path)
         with folder.lock(f"shard-{self.shard_index}"):
             folder.start(self._part_settings, anew)
-            # The rounding of a word's vector depends on the words that it was computed with. So it
-            # is computed with the words of its part, or of the first part in which it is common.
+            # The rounding of a word's vector depends on the words that are encoded with it: those
+            # of its part, or of an early part, from which the vector is kept.
             encoder = self._bilm.token_layer
             encoder.forget_words()
             n_kept = encoder.n_kept_words
@@ -169,7 +167,7 @@ class CorpusEmbedder:
         if self._bilm.initial_state == "settled":
             self._bilm.settled_state()
         common: list[list[str]] = []  # words of the first parts that have not been encoded yet
-        missing: list[int] = []  # parts of other shards, when this one passes them
+        missing: list[int] = []  # other shards' parts that were not there when this one passed
         summary = {**self._settings, **_TOTALS}
         with progress_bar(total=lines.size, unit="B", unit_scale=True, desc="embedding") as bar:
             for number, part in enumerate(self._divide(lines, summary)):
@@ -192,7 +190,7 @@ class CorpusEmbedder:
         return summary
 
     def _keep_common(self, parts: list[list[str]]) -> None:
-        """Encode the words of parts for all later ones, and forget these lists of words."""
+        """Encode the words of parts for all later parts, and empty the list of parts."""
         encoder = self._bilm.token_layer
         for words in parts:
             encoder.forget_words()
@@ -210,7 +208,7 @@ class CorpusEmbedder:
             )
 
     def _divide(self, lines: TextLines, summary: dict[str, Any]) -> Iterator[list[SentenceLine]]:
-        """Yield the lines of each part, and count them in the summary."""
+        """Yield the lines of each part, after adding them to the summary's totals."""
         part: list[SentenceLine] = []
         n_words = 0
         batch_size = self.batch_size if self._is_carried and self.batch_size else 1
@@ -227,7 +225,7 @@ class CorpusEmbedder:
             yield part
 
     def _continue_from(self, part: Part, lines: list[SentenceLine], name: str) -> None:
-        """Check that a part is of these lines, and restore the states that it left."""
+        """Check that a part has these lines, and restore the states after it."""
         if part.sentences != [line.sentence for line in lines]:
             raise ValueError(
                 f"{name} is not the text that the run to resume has read: one of lines "
@@ -269,21 +267,18 @@ class CorpusEmbedder:
             for part in folder:
                 vectors = part.layers.numpy()
                 if self.pooling:
-                    file.add_rows(vectors.reshape(len(part.sentences), *self._layers, dim))
-                start = 0
-                for sentence, length in zip(part.sentences, part.lengths):
+                    file.add_rows(vectors.reshape(-1, *self._layers, dim))
+                ends = numpy.cumsum(part.lengths) * self._vector_size
+                for sentence, layers in zip(part.sentences, numpy.split(vectors, ends)):
                     checksum = zlib.crc32(_text(sentence), checksum)
-                    end = start + length * self._vector_size
-                    layers = vectors[start:end].reshape(*self._layers, length, dim)
-                    if self.pooling:
-                        pass
-                    elif not self.use_sentence_keys:
+                    layers = layers.reshape(*self._layers, -1, dim)
+                    if not (self.use_sentence_keys or self.pooling):
                         file.add(str(number), layers)
-                    elif self._is_carried or sentence not in mapping:
+                    elif self.use_sentence_keys and (self._is_carried or sentence not in mapping):
                         file.add_sentence(sentence, layers, f"{name}, line {number + 1}")
                     if self._mappings or self.use_sentence_keys:
                         mapping[sentence] = str(number)
-                    start, number = end, number + 1
+                    number += 1
                 bar.update(len(part.sentences))
             if (number, checksum) != (summary["sentences"], summary["checksum"]):
                 raise ValueError(f"the parts of {path} are not those of {name}. {_OTHER_TEXT}")
@@ -306,4 +301,4 @@ def check_output(path: str, overwrite: bool = False, resume: bool = False) -> No
 
 
 def _text(sentence: str) -> bytes:
-    return f"{sentence}\n".encode("utf-8", "surrogatepass")
+    return f"{sentence}\n".encode()

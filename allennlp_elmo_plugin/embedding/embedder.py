@@ -39,19 +39,16 @@ class ElmoEmbedder(BatchEmbedder):
 
     The API is that of the class of the same name in AllenNLP 0.9, whose numbers are those of
     `initial_state="carried"`. Layer 0 is the one without context (the character encoder's output,
-    twice); then follow the LSTM layers, the forward half first. Sentences are embedded in segments
-    of 2048 tokens, and batches are halved until they fit a GPU's memory, with the same numbers.
+    twice). The LSTM layers follow, each with the forward half first.
 
     # Parameters
 
-    options_file, weight_file : `str`, optional
-        The language model, by the names that `find_model` describes; without both `"tiny"`.
+    See `Elmo`; the default model is `"tiny"`, the default `initial_state` is `"settled"`.
+
     vocab_to_cache : `Sequence[str]`, optional (default = `None`)
         Words whose vectors are computed in advance; the numbers are the same.
-    initial_state, precision : `str`, optional
-        See `Elmo`. The default initial state is `"settled"`.
-    device : `str | torch.device`, optional
-        Such as `"cuda:1"`, in place of the number in `cuda_device`.
+    device : `str | torch.device`, optional (default = the GPU `cuda_device`, or the CPU for `-1`)
+        Such as `"cuda:1"`.
     """
 
     def __init__(
@@ -74,7 +71,7 @@ class ElmoEmbedder(BatchEmbedder):
             weight_file,
             initial_state=initial_state,
             precision=precision,
-            # As many words again may come as are asked for.
+            # The text may have as many words again.
             max_cached_words=max(MAX_CACHED_WORDS, 2 * len(words)),
         )
         super().__init__(bilm.eval())
@@ -95,7 +92,7 @@ class ElmoEmbedder(BatchEmbedder):
         return torch.stack(layers, dim=1), output.packing.mask(strip=1)
 
     def embed_sentence(self, sentence: list[str], output_format: str = "all") -> numpy.ndarray:
-        """Return what `embed_batch` does of a tokenised sentence."""
+        """Return what `embed_batch` does, for one tokenised sentence."""
         return self.embed_batch([sentence], output_format)[0]
 
     def encode(
@@ -108,9 +105,9 @@ class ElmoEmbedder(BatchEmbedder):
     ) -> numpy.ndarray:
         """
         Return a vector of each sentence, shape `(n_sentences, dim)`: the `"mean"` or `"max"` of its
-        words' vectors in the `layers` that `embed_batch` calls `output_format`; of `"all"`, shape
-        `(n_sentences, layers, dim)`. Strings are split by `tokenizer`, by default at white space. A
-        sentence without words is a row of zeros.
+        words' vectors in `layers`, which are the `output_format` of `embed_batch`. For `"all"`, the
+        shape is `(n_sentences, layers, dim)`. `tokenizer` splits strings, by default at white
+        space. A sentence without words has zeros.
 
             vectors = ElmoEmbedder().encode(["She sat on the bank .", "The bank paid ."])
         """
@@ -119,10 +116,10 @@ class ElmoEmbedder(BatchEmbedder):
             raise ValueError(f"got the text {sentences[:40]!r}, but it takes a list of sentences")
         if pooling not in POOLINGS:
             raise ValueError(f"pooling is {pooling!r}; give one of {tuple(POOLINGS)}")
-        split = tokenizer or (lambda text: split_words(text.encode("utf-8", "surrogatepass")))
+        split = tokenizer or (lambda text: split_words(text.encode("utf-8", "ignore")))
         words = check_sentences(split(s) if isinstance(s, str) else s for s in sentences)
         if not all(words):
-            n_empty = sum(not each for each in words)
+            n_empty = sum(not sentence for sentence in words)
             logger.warning(f"{n_empty:,} of {len(words):,} sentences have no words: rows of zeros")
         axes = [self.elmo_bilm.num_layers] if layers == "all" else []
         vectors = numpy.zeros((len(words), *axes, self.elmo_bilm.get_output_dim()), "float32")
@@ -134,11 +131,10 @@ class ElmoEmbedder(BatchEmbedder):
         self, batch: list[list[str]], output_format: str = "all"
     ) -> list[numpy.ndarray]:
         """
-        Return the layers of each tokenised sentence, float32 of shape `(layers, tokens, 2 *
-        projection size)`: `"all"`, or without the first dimension the `"top"` layer or the layers'
-        `"average"`.
+        Return `"all"` layers of each tokenised sentence, float32 of shape `(layers, tokens, 2 *
+        projection size)`, or without the first dimension the `"top"` layer or the `"average"`.
         """
-        # One sentence does not keep the whole batch in memory.
+        # A view would keep the whole batch in memory.
         return [layers.copy() for layers in self.view_batch(batch, output_format)]
 
     def embed_sentences(
@@ -159,15 +155,14 @@ class ElmoEmbedder(BatchEmbedder):
     ) -> list[Neighbours]:
         """
         Find the occurrences of a word in a text that are most like the word in `queries`, sentences
-        with it. Without queries, the occurrences are divided into two groups (k-means), and the one
-        in the middle of each is a query. If there are more than `max_occurrences`, a random sample
-        is compared.
+        with it. Without queries, k-means divides the occurrences into two groups, and the one in
+        the middle of each is a query. Of more than `max_occurrences`, a random sample is compared.
 
             for neighbours in ElmoEmbedder().nearest("bank", sentences):
                 print(neighbours)
 
-        The similarity is the cosine of the vectors of the top layer, less their mean over all
-        occurrences. The same word in the same sentence is there once.
+        The similarity is the cosine of the vectors of the top layer, after their mean is
+        subtracted. Equal sentences count once.
         """
         self._check_not_carried()
         vectors_of = partial(embed_places, self, output_format="top")
@@ -189,16 +184,11 @@ class ElmoEmbedder(BatchEmbedder):
         """
         Embed an open file of sentences, bytes (UTF-8, plain or gzip) or text, into an HDF5 file.
 
-        Every line is a sentence, its tokens separated by ASCII's white space, a blank line an empty
-        sentence. The parameters are those of `allennlp elmo`, whose help describes them and the
-        file; `options` are `batch_tokens`, `dtype`, `compression`, `num_shards`, `shard_index` and
-        `pooling`.
-
-        # Returns
-
-        `Dict[str, Any]`
-            How the file was made, with the numbers of its `lines`, `sentences` and `tokens`, and of
-            `missing_parts` of other shards; if there are any, the file is not there yet.
+        Every line is a sentence, also a blank one; ASCII white space separates its tokens. The help
+        of `allennlp elmo` describes the file and the parameters; `options` are `batch_tokens`,
+        `dtype`, `compression`, `num_shards`, `shard_index` and `pooling`. Return how the file was
+        made, with the numbers of its `lines`, `sentences` and `tokens`, and of other shards'
+        `missing_parts`; while there are any, there is no file.
         """
         flags = forget_sentences, use_sentence_keys, include_sentence_indices
         corpus_embedder = CorpusEmbedder(self, output_format, batch_size, *flags, **options)

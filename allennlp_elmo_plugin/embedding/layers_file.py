@@ -17,7 +17,7 @@ ATTRIBUTE = "allennlp_elmo_plugin"
 """Attribute of the root group: JSON of how the file was made."""
 
 MAX_MAPPING_BYTES = 2**32 - 2**10
-"""HDF5 counts the bytes of a string by 32 bits; longer ones can be written, but not read."""
+"""HDF5 stores the length of a string in 32 bits: longer ones can be written, but not read."""
 
 
 class LayersFile:
@@ -38,10 +38,10 @@ class LayersFile:
             filters = {"chunks": layers.shape, "shuffle": True, "compression": self._compression}
             self._file.create_dataset(key, data=layers, **filters)
             return
-        # h5py's `create_dataset` takes twice the time.
+        # h5py's `create_dataset` would take twice as long.
         dataset = h5py.h5d.create(
             self._file.id,
-            key.encode("utf-8"),
+            key.encode(),
             h5py.h5t.py_create(layers.dtype),
             h5py.h5s.create_simple(layers.shape),
             self._properties,
@@ -51,19 +51,18 @@ class LayersFile:
 
     def add_rows(self, rows: numpy.ndarray) -> None:
         """Append a vector a sentence to the dataset `vectors`."""
-        dim = rows.shape[1:]
         if "vectors" not in self._file:
             filters = {"compression": self._compression, "shuffle": self._compression is not None}
-            most = {"maxshape": (None, *dim), **filters}
-            self._file.create_dataset("vectors", (0, *dim), rows.dtype, **most)
+            maxshape = (None, *rows.shape[1:])
+            self._file.create_dataset("vectors", data=rows, maxshape=maxshape, **filters)
+            return
         vectors = self._file["vectors"]
-        start = len(vectors)
-        vectors.resize(start + len(rows), axis=0)
-        vectors[start:] = rows
+        vectors.resize(len(vectors) + len(rows), axis=0)
+        vectors[-len(rows) :] = rows
 
     def add_sentence(self, sentence: str, layers: numpy.ndarray, place: str) -> None:
-        """Add layers by the sentence itself, if HDF5 has such a key that is not there yet."""
-        # HDF5 ignores these parts when it reads, but not when it writes.
+        """Add layers with the sentence as their key; `place` is for errors."""
+        # HDF5 ignores empty parts and dots when it reads, but not when it writes.
         key = "/".join(part for part in sentence.split("/") if part not in ("", "."))
         try:
             if not key or "\0" in key:
@@ -77,7 +76,7 @@ class LayersFile:
 
     def write_mapping(self, mapping: dict[str, str], names: Sequence[str]) -> None:
         """Write the keys of the sentences as a JSON object, a dataset of shape `(1,)`."""
-        text = json.dumps(mapping, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        text = json.dumps(mapping, ensure_ascii=False).encode()
         if len(text) > MAX_MAPPING_BYTES:
             raise ValueError(
                 f"sentence_to_index has {len(text):,} bytes, more than HDF5 can read; leave it out "
@@ -95,18 +94,18 @@ class LayersFile:
 @contextmanager
 def open_layers_file(path: str, compression: str | None = None) -> Iterator[LayersFile]:
     """Write a `LayersFile` whole or not at all."""
-    # HDF5 1.8's format (2008): in older ones, a writer's memory grows with the keys. For
-    # compressed datasets 1.10's (2016), which needs no index of 2.6 KB for each.
+    # HDF5 1.8's format (2008): in older ones, a writer's memory grows with the keys. Compressed
+    # datasets need 1.10's (2016), in which they have no index of 2.6 KB each.
     libver = ("v108" if compression is None else "v110", "latest")
     with whole_file(path) as staged, LateErrorFile(staged) as raw:
         with h5py.File(raw, "w", libver=libver) as file:
             yield LayersFile(file, compression)
 
 
-def read_summary(path: str) -> dict[str, Any] | None:
-    """Return how a `LayersFile` was made, or `None` for another file."""
+def read_summary(path: str) -> dict[str, Any]:
+    """Return how a `LayersFile` was made. For another file, or none, the summary is empty."""
     try:
         with h5py.File(path, "r") as file:
             return dict(json.loads(file.attrs[ATTRIBUTE]))
     except (KeyError, OSError, TypeError, ValueError):
-        return None
+        return {}

@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import itertools
 import json
 import logging
 import os
@@ -28,8 +29,8 @@ def embed_parts(
     debug: bool = False,
 ) -> None:
     """
-    Write the parts of a text that are missing. `model` has arguments of `ElmoEmbedder`, `options`
-    of `CorpusEmbedder`, and the workers import `packages`. When one dies, another one goes on.
+    Write the parts of a text that are missing. `model` are arguments of `ElmoEmbedder`, `options`
+    of `CorpusEmbedder`. The workers import `packages`. If a worker dies, another one continues.
     """
     try:
         import ray
@@ -38,7 +39,6 @@ def embed_parts(
         raise ValueError(f"--ray-workers needs Ray: {install} ({error})") from error
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Otherwise Ray asks for consent.
     settings = json.dumps({**model, "cuda_device": 0 if gpus else -1})
-    shards = range(options["num_shards"])
     # Ray prints the deaths of workers to standard output.
     with open(os.devnull, "w") as null, redirect_stdout(sys.stderr if debug else null):
         level = logging.INFO if debug else logging.ERROR
@@ -50,9 +50,9 @@ def embed_parts(
             num_cpus=0 if gpus else 1, num_gpus=gpus, max_retries=5
         )
         arguments = os.getcwd(), list(packages), settings, options, text, output
-        with progress_bar(total=len(shards), unit=" shards", desc="embedding") as bar:
-            running = [task.remote(shard, *arguments) for shard in shards[:workers]]
-            waiting = list(shards[workers:])
+        tasks = (task.remote(shard, *arguments) for shard in range(options["num_shards"]))
+        with progress_bar(total=options["num_shards"], unit=" shards", desc="embedding") as bar:
+            running = list(itertools.islice(tasks, workers))
             while running:
                 (done,), running = ray.wait(running)
                 try:
@@ -65,8 +65,7 @@ def embed_parts(
                         "`--debug` shows what it says. The same command resumes"
                     ) from error
                 bar.update()
-                if waiting:
-                    running.append(task.remote(waiting.pop(0), *arguments))
+                running += itertools.islice(tasks, 1)
 
 
 def _embed_shard(
@@ -78,8 +77,8 @@ def _embed_shard(
     text: str,
     output: str,
 ) -> None:
-    """Write the parts of a shard, in a process of Ray, which loads the model once."""
-    with suppress(FileNotFoundError):  # Absolute paths don't need it.
+    """Write the parts of a shard in a process of Ray, which loads the model once."""
+    with suppress(FileNotFoundError):  # Absolute paths don't need this folder.
         os.chdir(folder)
     for package in packages:
         importlib.import_module(package)
