@@ -68,7 +68,7 @@ def make_map(
     how_many = f"{n_found:,} occurrences"
     if n_found > len(places):
         how_many = f"{len(places):,} of {how_many}, drawn at random"
-    vectors = nearest.embed_places(embedder, places, "all")  # (layers, places, dim)
+    vectors = nearest.embed_word(embedder, places, "all")  # (layers, places, dim)
     if labels:
         of_places = [labels[place.number or 0] for place in places]
         names = [name for name, _ in Counter(of_places).most_common()]

@@ -1,4 +1,1 @@
-"""
-ELMo for models of torch. Start with `elmo.py`, the module `Elmo`, then `elmo_bilm.py`, its language
-model.
-"""
+"""ELMo for models of torch: start with `Elmo` in `elmo.py`, then its biLM in `elmo_bilm.py`."""

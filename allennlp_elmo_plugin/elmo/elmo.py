@@ -9,12 +9,7 @@ import torch
 from allennlp_elmo_plugin.bilm.characters import check_sentences, sentences_to_character_ids
 from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, refuse_graphs
 from allennlp_elmo_plugin.bilm.model import BiLmOutput
-from allennlp_elmo_plugin.elmo.elmo_bilm import (
-    MAX_CACHED_WORDS,
-    ElmoBiLm,
-    PaddedLayers,
-    padded_layers,
-)
+from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm, padded_layers
 from allennlp_elmo_plugin.elmo.scalar_mix import ScalarMix
 
 logger = logging.getLogger(__name__)
@@ -190,10 +185,9 @@ class Elmo(torch.nn.Module):
             representations.append(self._dropout(output.packing.unpack(mixed, strip)))
         return {"elmo_representations": representations, "mask": output.packing.mask(strip)}
 
-    def _mix_padded(self, output: PaddedLayers) -> dict[str, Any]:
+    def _mix_padded(self, output: dict[str, Any]) -> dict[str, Any]:
         """Mix padded layers, as AllenNLP's `Elmo` does."""
-        layers: Any = output["activations"]
-        mask: Any = output["mask"]
+        layers, mask = output["activations"], output["mask"]
         representations = [mix(layers, mask) for mix in self._scalar_mixes]
         if not self._keep_sentence_boundaries:
             steps = torch.arange(mask.size(1) - 2, device=mask.device)

@@ -22,7 +22,6 @@ from allennlp_elmo_plugin.elmo.elmo_character_encoder import (
     ElmoCharacterEncoder,
     add_boundaries,
     check_gaps,
-    gaps,
 )
 from allennlp_elmo_plugin.elmo.many_langs_encoder import ManyLangsEncoder
 from allennlp_elmo_plugin.pretrained.checkpoints import many_langs
@@ -33,10 +32,6 @@ from allennlp_elmo_plugin.pretrained.find_model import find_model
 logger = logging.getLogger(__name__)
 
 PaddedLayers = dict[str, torch.Tensor | list[torch.Tensor]]
-"""
-What AllenNLP's `_ElmoBiLm` returns: `activations`, of each layer shape `(batch_size, timesteps + 2,
-n_directions * projection_dim)`, and `mask`, shape `(batch_size, timesteps + 2)`.
-"""
 
 MAX_CACHED_WORDS = 50_000
 INITIAL_STATES = ("carried", "settled", "zero")
@@ -166,11 +161,10 @@ class ElmoBiLm(CachingModule, BiLm):
         if self._word_embedding is None or word_inputs is None:
             return None
         n_cached = self._word_embedding.num_embeddings
-        is_cached, is_word = (word_inputs >= 0) & (word_inputs < n_cached), word_inputs > 0
-        all_cached, *has_gap = torch.hstack([is_cached.all(), gaps(is_word)]).tolist()
-        if not all_cached:
+        if not ((word_inputs >= 0) & (word_inputs < n_cached)).all():
             return None
-        check_gaps(has_gap)
+        is_word = word_inputs > 0
+        check_gaps(is_word)
         vectors = self._word_embedding(word_inputs)  # (batch_size, timesteps, dim)
         boundaries = self._bos_embedding.to(vectors), self._eos_embedding.to(vectors)
         vectors, mask = add_boundaries(vectors, is_word.sum(1), *boundaries)
@@ -239,5 +233,9 @@ def _pack(vectors: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, Pack
 
 
 def padded_layers(output: BiLmOutput) -> PaddedLayers:
+    """
+    Return what AllenNLP's `_ElmoBiLm` does: `activations`, of each layer shape `(batch_size,
+    timesteps + 2, n_directions * projection_dim)`, and `mask`, shape `(batch_size, timesteps + 2)`.
+    """
     layers = [output.unpack(layer) for layer in range(output.n_layers)]
     return {"activations": layers, "mask": output.packing.mask()}

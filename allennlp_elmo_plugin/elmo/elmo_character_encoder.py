@@ -1,6 +1,5 @@
 """AllenNLP's `_ElmoCharacterEncoder`: checks, completes and encodes ELMo's character ids."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -70,13 +69,13 @@ class ElmoCharacterEncoder(CharacterEncoder):
         inputs = fit_width(inputs, self.options.max_characters_per_token)
         is_word = (inputs > 0).any(-1)  # (batch_size, timesteps)
         if inputs.numel():
-            low, high, *has_gap = torch.hstack([*torch.aminmax(inputs), gaps(is_word)]).tolist()
+            low, high = torch.stack(torch.aminmax(inputs)).tolist()
             if low < 0 or high >= N_CHARACTERS:
                 raise ValueError(
                     f"got character ids from {low} to {high}, but they go from 0 (no word) to "
                     f"{N_CHARACTERS - 1}: are these word ids?"
                 )
-            check_gaps(has_gap)
+        check_gaps(is_word)
         bounded, mask = add_boundaries(
             inputs,
             is_word.sum(-1),
@@ -108,12 +107,9 @@ def fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
     return cut
 
 
-def gaps(is_word: torch.Tensor) -> torch.Tensor:
-    """Return which rows of shape `(batch_size, timesteps)` have a word after padding."""
-    return (is_word[:, 1:] & ~is_word[:, :-1]).any(1)
-
-
-def check_gaps(has_gap: Sequence[int]) -> None:
+def check_gaps(is_word: torch.Tensor) -> None:
+    """Raise a `ValueError` if a row of shape `(batch_size, timesteps)` has a word after padding."""
+    has_gap = (is_word[:, 1:] & ~is_word[:, :-1]).any(1).tolist()
     if any(has_gap):
         raise ValueError(
             f"row {has_gap.index(True)} of the batch has a word after zeros, which are padding: "

@@ -34,13 +34,12 @@ class ManyLangsEncoder(ElmoCharacterEncoder):
         self._words, self._characters = options.words, options.characters
         self._max_characters = options.max_characters
         del self._char_embedding_weights
-        for name, shape in (("char", options.character_shape), ("word", options.word_shape)):
+        names = "_char_embedding_weights", "_word_embedding_weights"
+        for name, shape in zip(names, (options.character_shape, options.word_shape)):
             if all(shape):
-                table = torch.nn.Parameter(torch.empty(shape, device="meta"))
-                self.register_parameter(f"_{name}_embedding_weights", table)
+                self.register_parameter(name, torch.nn.Parameter(torch.empty(shape, device="meta")))
             else:  # It is in no file.
-                buffer = torch.empty(0)
-                self.register_buffer(f"_{name}_embedding_weights", buffer, persistent=False)
+                self.register_buffer(name, torch.empty(0), persistent=False)
         n_columns = options.word_shape[1] + self.options.n_filters
         self._projection = torch.nn.Linear(n_columns, self.output_dim, device="meta")
 

@@ -20,9 +20,8 @@ class ScalarMix(torch.nn.Module):
     ) -> None:
         super().__init__()
         self.mixture_size, self.do_layer_norm = mixture_size, do_layer_norm
-        initial = initial_scalar_parameters
-        if initial is None:
-            initial = [0.0] * mixture_size
+        default = [0.0] * mixture_size
+        initial = default if initial_scalar_parameters is None else initial_scalar_parameters
         if len(initial) != mixture_size:
             raise ValueError(
                 f"{initial} has {len(initial)} weights, but the model has {mixture_size} layers"

@@ -33,10 +33,8 @@ class BatchEmbedder:
     memory, with the same numbers.
     """
 
+    elmo_bilm: ElmoBiLm
     _segment_steps = 2048
-
-    def __init__(self, elmo_bilm: ElmoBiLm) -> None:
-        self.elmo_bilm = elmo_bilm
 
     def view_batch(self, batch: list[list[str]], output_format: str = "all") -> list[numpy.ndarray]:
         """Return what `ElmoEmbedder.embed_batch` does, as views of the layers of the batch."""

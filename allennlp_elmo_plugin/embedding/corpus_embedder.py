@@ -13,14 +13,7 @@ import numpy
 import torch
 
 from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS
-from allennlp_elmo_plugin.embedding import layers_file
-from allennlp_elmo_plugin.embedding.batches import (
-    OUTPUT_FORMATS,
-    POOLINGS,
-    BatchEmbedder,
-    batches_by_length,
-    pool,
-)
+from allennlp_elmo_plugin.embedding import batches, layers_file
 from allennlp_elmo_plugin.embedding.parts import Part, PartsFolder
 from allennlp_elmo_plugin.files.whole import check_whole_file
 from allennlp_elmo_plugin.pretrained.find_model import BUNDLED_MODEL
@@ -33,7 +26,7 @@ logger = logging.getLogger(__name__)
 PART_WORDS = 2**15
 """A part ends with the line that has this word; the end of a line counts as one."""
 
-_COMMON_PARTS = 8  # The words of the first ones are encoded once for all parts.
+_COMMON_PARTS = 8  # whose words are encoded once for all parts
 _CARRIED_BATCH_SIZE = 64
 _TOTALS = dict.fromkeys(("lines", "sentences", "tokens", "checksum", "missing_parts"), 0)
 _OTHER_TEXT = "Give the same text, or start again (`--force` without `--resume`)"
@@ -51,7 +44,7 @@ class CorpusEmbedder:
     any process. They depend on earlier parts only by carried states, which are saved with each.
     """
 
-    embedder: BatchEmbedder
+    embedder: batches.BatchEmbedder
     output_format: str = "all"
     batch_size: int | None = None
     forget_sentences: bool = False
@@ -76,10 +69,10 @@ class CorpusEmbedder:
         if self.include_sentence_indices and (self.forget_sentences or self.use_sentence_keys):
             raise ValueError("sentence indices need sentences and indices; leave out one option")
         choices = {
-            "output_format": OUTPUT_FORMATS,
+            "output_format": batches.OUTPUT_FORMATS,
             "dtype": layers_file.DTYPES,
             "compression": (*layers_file.COMPRESSIONS, None),
-            "pooling": (*POOLINGS, None),
+            "pooling": (*batches.POOLINGS, None),
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
@@ -180,23 +173,13 @@ class CorpusEmbedder:
                 if folder.has(number):
                     self._continue_from(folder.read(number), part, lines.name)
                 elif number % self.num_shards == self.shard_index:
-                    self._keep_common(common)
-                    folder.write(number, self._embed_part(part))
+                    folder.write(number, self._embed_part(part, common))
                 else:
                     missing.append(number)
                 bar.set_postfix_str(f"{summary['sentences']:,} sentences", refresh=False)
                 bar.update(lines.position - bar.n)
         summary["missing_parts"] = sum(not folder.has(number) for number in missing)
         return summary
-
-    def _keep_common(self, parts: list[list[str]]) -> None:
-        """Encode the words of parts for all later parts, and empty the list of parts."""
-        encoder = self._bilm.token_layer
-        for words in parts:
-            encoder.forget_words()
-            if encoder.n_kept_words < MAX_CACHED_WORDS // 2:
-                encoder.keep_words(words)
-        parts.clear()
 
     def _check_script(self, name: str, text: bytes) -> None:
         is_bundled = Path(self._bilm.token_layer._weight_file).parent == BUNDLED_MODEL
@@ -234,21 +217,28 @@ class CorpusEmbedder:
         if part.states is not None:
             self._bilm.lstm._states = part.states
 
-    def _embed_part(self, lines: list[SentenceLine]) -> Part:
-        self._bilm.token_layer.forget_words()
+    def _embed_part(self, lines: list[SentenceLine], common: list[list[str]]) -> Part:
+        """Embed the lines of a part, after keeping the words of the first parts for all parts."""
+        encoder = self._bilm.token_layer
+        while common:
+            encoder.forget_words()
+            words = common.pop(0)
+            if encoder.n_kept_words < MAX_CACHED_WORDS // 2:
+                encoder.keep_words(words)
+        encoder.forget_words()
         lengths = [len(line.words) for line in lines]
         n_rows = [1] * len(lines) if self.pooling else lengths
         ends = numpy.cumsum(n_rows) * self._vector_size
         layers = numpy.empty(ends[-1], self.dtype)
-        batches = batches_by_length(lengths, self.batch_tokens, self.batch_size)
+        chosen = batches.batches_by_length(lengths, self.batch_tokens, self.batch_size)
         if self._is_carried and self.batch_size:
             rows = range(len(lengths))
-            batches = (rows[i : i + self.batch_size] for i in rows[:: self.batch_size])
-        for batch in batches:
+            chosen = (rows[i : i + self.batch_size] for i in rows[:: self.batch_size])
+        for batch in chosen:
             sentences = [lines[i].words for i in batch]
             for i, array in zip(batch, self.embedder.view_batch(sentences, self.output_format)):
                 if self.pooling:
-                    array = pool(array, self.pooling)
+                    array = batches.pool(array, self.pooling)
                 layers[ends[i] - array.size : ends[i]] = array.reshape(-1)
         states = self._bilm.lstm._states if self._is_carried else None
         return Part([line.sentence for line in lines], n_rows, torch.from_numpy(layers), states)

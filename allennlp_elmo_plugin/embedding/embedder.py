@@ -13,12 +13,7 @@ from allennlp_elmo_plugin.bilm.characters import check_sentences
 from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
 from allennlp_elmo_plugin.embedding.batches import POOLINGS, BatchEmbedder, pool
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
-from allennlp_elmo_plugin.embedding.nearest import (
-    MAX_OCCURRENCES,
-    Neighbours,
-    embed_places,
-    nearest,
-)
+from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, Neighbours, embed_word, nearest
 from allennlp_elmo_plugin.pretrained.find_model import BUNDLED_MODEL
 from allennlp_elmo_plugin.text.lines import TextLines, split_words
 
@@ -74,7 +69,7 @@ class ElmoEmbedder(BatchEmbedder):
             # The text may have as many words again.
             max_cached_words=max(MAX_CACHED_WORDS, 2 * len(words)),
         )
-        super().__init__(bilm.eval())
+        self.elmo_bilm = bilm.eval()
         bilm.to(device or ("cpu" if cuda_device < 0 else f"cuda:{cuda_device}"))
         if words:
             bilm.token_layer.keep_words([*bilm.token_layer.boundary_words, *words])
@@ -165,7 +160,7 @@ class ElmoEmbedder(BatchEmbedder):
         subtracted. Equal sentences count once.
         """
         self._check_not_carried()
-        vectors_of = partial(embed_places, self, output_format="top")
+        vectors_of = partial(embed_word, self, output_format="top")
         return nearest(vectors_of, word, sentences, queries, n_nearest, max_occurrences)
 
     def embed_file(

@@ -186,10 +186,10 @@ def sample_occurrences(
     return sorted(sample, key=lambda place: (place.number, place.position)), n_found
 
 
-def embed_places(
+def embed_word(
     embedder: BatchEmbedder, places: Sequence[Occurrence], output_format: str
 ) -> numpy.ndarray:
-    """Return vectors of the `"top"` layer, shape `(places, dim)`, or `"all"`, one axis more."""
+    """Return the word's vectors in the `"top"` layer or `"all"`, `([layers,] places, dim)`."""
     by_sentence = itertools.groupby(places, lambda place: id(place.sentence))
     groups = [list(group) for _, group in by_sentence]
     vectors = {}  # ([layers,] places of the sentence, dim) each

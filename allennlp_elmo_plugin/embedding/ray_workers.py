@@ -16,6 +16,8 @@ from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.progress import progress_bar, progress_of_command
 from allennlp_elmo_plugin.text.lines import open_lines
 
+_embedder = functools.cache(lambda settings: ElmoEmbedder(**json.loads(settings)))
+
 
 def embed_parts(
     text: str,
@@ -35,8 +37,8 @@ def embed_parts(
     try:
         import ray
     except ImportError as error:
-        install = "pip install 'allennlp_elmo_plugin[ray]'"
-        raise ValueError(f"--ray-workers needs Ray: {install} ({error})") from error
+        command = "pip install 'allennlp_elmo_plugin[ray]'"
+        raise ValueError(f"--ray-workers needs Ray: {command} ({error})") from error
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Otherwise Ray asks for consent.
     settings = json.dumps({**model, "cuda_device": 0 if gpus else -1})
     # Ray prints the deaths of workers to standard output.
@@ -85,8 +87,3 @@ def _embed_shard(
     corpus_embedder = CorpusEmbedder(_embedder(settings), shard_index=shard, **options)
     with open_lines(text) as lines, progress_of_command(quiet=True):
         corpus_embedder.write_parts(lines, output)
-
-
-@functools.cache
-def _embedder(settings: str) -> ElmoEmbedder:
-    return ElmoEmbedder(**json.loads(settings))

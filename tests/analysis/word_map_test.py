@@ -8,7 +8,7 @@ from sklearn.manifold import TSNE
 
 from allennlp_elmo_plugin.analysis.word_map import _describe, make_map, write_figure, write_map
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.embedding.nearest import Occurrence, comparable, embed_places
+from allennlp_elmo_plugin.embedding.nearest import Occurrence, comparable, embed_word
 from tests.support.testing import write_random_elmo
 
 TEXT = [
@@ -37,7 +37,7 @@ def test_layers_are_placed_by_scikit_learn(n_copies, method, model, embedder):
     found = make_map(embedder, "bank", text, method)
     assert list(found.layers) == ["token layer", "LSTM layer 1", "LSTM layer 2"]
     assert found.how_many == f"{len(text)} occurrences" and len(found.places) == len(text)
-    vectors = embed_places(embedder, found.places, "all")
+    vectors = embed_word(embedder, found.places, "all")
     token, lower, upper = found.layers.values()
     assert not token.any()  # which knows no context
     for number, points in ((1, lower), (2, upper)):
