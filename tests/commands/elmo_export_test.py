@@ -25,15 +25,12 @@ FILES = "README.md, options.json, softmax.hdf5, vocab.txt, vocabulary, weights.h
 def save_run(folder, options, arrays=None):
     """Make the folder of a training run, which may be one of bilm-tf; return its model."""
     torch.manual_seed(0)
-    model = BidirectionalLanguageModel(
-        bilm_tf.read_vocabulary(folder / "vocabulary"), options=options
-    )
+    words = bilm_tf.read_vocabulary(folder / "vocabulary")
+    model = BidirectionalLanguageModel(words, options=options)
     if arrays is not None:
         bilm_tf.set_variables(model, arrays, "final")
-    config = {
-        "dataset_reader": {"type": "truncated_bptt_lm", "batch_size": 4},
-        "model": {"type": "bidirectional_lm", "options": options},
-    }
+    reader = {"type": "truncated_bptt_lm", "batch_size": 4}
+    config = {"dataset_reader": reader, "model": {"type": "bidirectional_lm", "options": options}}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     torch.save(model.state_dict(), folder / "best.th")
     return model

@@ -4,7 +4,6 @@ import json
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -42,7 +41,6 @@ def test_checkpoint(checkpoint, run):
     """Imported and exported, it is what bilm-tf dumps."""
     (checkpoint / "weights.hdf5").write_text("not read")  # The checkpoint has more.
     assert run("elmo-import checkpoint model") == "Written to model: adagrad.hdf5, model.tar.gz\n"
-    assert read_files("model").keys() == {"model.tar.gz", "adagrad.hdf5"}
     export("model/model.tar.gz", "elmo")
     expected = read_arrays(REFERENCE / "checkpoint" / "weights.hdf5")
     np.testing.assert_equal(read_arrays("elmo/weights.hdf5"), expected)
@@ -83,7 +81,6 @@ def test_one_of_several_without_accumulators(checkpoint, run):
     printed = run("elmo-import checkpoint/model.ckpt-29 model")
     assert printed == "Written to model: model.tar.gz\n"
     assert np.array_equal(load().softmax.bias.detach().numpy(), values["lm/softmax/b"])
-    assert read_files("model").keys() == {"model.tar.gz"}
 
 
 def test_evaluate_gives_bilm_tfs_perplexity(checkpoint, run):
@@ -132,7 +129,7 @@ def save(options):
     if "char_cnn" in options:
         model.bilm.token_layer._char_embedding_weights.data[0] = 0.0
     Path("saved").mkdir()
-    arrays: dict[str, Any] = {"global_step": np.array(3, "int64")}
+    arrays = {"global_step": np.array(3, "int64")}
     for i, (name, values) in enumerate(variables(model)):
         if name == "lm/softmax/W" and model.options.share_embedding_softmax:
             continue

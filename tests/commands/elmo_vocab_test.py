@@ -58,7 +58,6 @@ def test_the_files_agree(corpus):
 @pytest.mark.parametrize(
     "options, n_unknown, kept",
     [
-        ({}, 4, {"b,": 12, "a": 4, "c": 4}),
         ({"max_size": 5}, 8, {"b,": 12, "a": 4}),
         ({"min_count": 5}, 12, {"b,": 12}),
     ],

@@ -12,7 +12,6 @@ def test_round_trip_of_awkward_words(tmp_path):
     words = ["<S>", "</S>", "<UNK>", "a", "\xa0a", "b\u3000", "\x85", "\u2028", "x\x1cy", "東京"]
     write_vocabulary_file(tmp_path / "vocab.txt", words)
     assert read_vocabulary_file(tmp_path / "vocab.txt") == words
-    assert [file.name for file in tmp_path.iterdir()] == ["vocab.txt"]
 
 
 @pytest.mark.parametrize(
