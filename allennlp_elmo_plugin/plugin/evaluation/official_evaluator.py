@@ -61,7 +61,7 @@ class OfficialEvaluator(SimpleEvaluator):
         hook.remove()
         scores = official_scores(self._task, instances, outputs)
         metrics.update({PREFIX + name: score for name, score in scores.items()})
-        dump_metrics(metrics_file and str(metrics_file), metrics, log=True)
+        dump_metrics(metrics_file, metrics, log=True)
         return metrics
 
 

@@ -161,7 +161,7 @@ def test_evalb_is_the_program(tmp_path):
 def test_evalb_example():
     gold = Tree.fromstring("(S (NP (DT The) (NN end)) (VP (VBZ drags) (PRT (RP on))) (. .))")
     # The full stop is not counted, nor where it is attached; PRT is ADVP.
-    predicted = "(S (DT The) (NN end) (VP (NP (VBZ drags)) (ADVP (RP on)) (. .)))"
-    scores = scorers.evalb([gold, gold], [Tree.fromstring(predicted), gold])
-    assert scores["precision"] == scores["recall"] == pytest.approx(100 * 7 / 8)
-    assert scores["complete"] == 50
+    predicted = Tree.fromstring("(S (DT The) (NN end) (VP (VBZ drags) (ADVP (RP on)) (. .)))")
+    scores = scorers.evalb([gold] * 3, [predicted, gold, gold])
+    assert scores["precision"] == 100 and scores["recall"] == pytest.approx(100 * 11 / 12)
+    assert scores["complete"] == pytest.approx(200 / 3)
