@@ -32,7 +32,7 @@ ELMO_HELP = (
 )
 TEXT_HELP = "tokenised text, one sentence a line, plain or gzip: files, folders or globs"
 
-# Libraries raise these for bad files, and torch the second one for a GPU that isn't there.
+# Libraries raise these for bad files, and torch raises AssertionError for a missing GPU.
 _OF_LIBRARIES = (KeyError, AssertionError, RuntimeError, tarfile.TarError, zlib.error)
 
 # cached_path logs an error before it raises one.
@@ -44,7 +44,7 @@ class Command:
 
     name: str
     mistakes: tuple[type, ...] = (OSError, ValueError, EOFError, MemoryError, ImportError)
-    """What ends the command with one line."""
+    """Errors that end the command with one line."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the arguments that other commands don't have."""
@@ -53,7 +53,7 @@ class Command:
         """Do the work of the command."""
 
     def resume(self, args: argparse.Namespace) -> list[str] | None:
-        """Return the options to add to continue after Ctrl-C, `None` if nothing can continue."""
+        """Return the options that continue the work after Ctrl-C, or `None` if none can."""
 
     def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
         """Add this command to those of a program."""

@@ -61,12 +61,12 @@ def export(
     if zip:
         if path.is_file() and not force:
             raise ValueError(f"{path} exists; choose another output, or --force to replace it")
-        with whole_file(path) as staged, TemporaryDirectory(dir=Path(staged).parent) as made:
-            _write(model, Path(made), path.name, True, precision)
-            written = sorted(os.listdir(made))
+        with whole_file(path) as staged, TemporaryDirectory(dir=Path(staged).parent) as parts:
+            _write(model, Path(parts), path.name, True, precision)
+            written = sorted(os.listdir(parts))
             with zipfile.ZipFile(staged, "w") as archive:
                 for name in written:
-                    archive.write(os.path.join(made, name), name)
+                    archive.write(os.path.join(parts, name), name)
     else:
         if (path / files.CONFIG_FILE).exists() and any(path.glob("*.th")):
             raise ValueError(f"{path} is the folder of a training run; choose another output")
@@ -81,10 +81,10 @@ def export(
 
 def _write(name: str, folder: Path, title: str, zipped: bool, precision: str) -> None:
     """Write the files of an export to a folder."""
-    with find_model(name, for_training=True) as found:
-        model = read_model(found, found.vocabulary)
-        config, metrics = read_training(found)
-        card = found.options.parent / files.CARD_FILE
+    with find_model(name, for_training=True) as source:
+        model = read_model(source, source.vocabulary)
+        config, metrics = read_training(source)
+        card = source.options.parent / files.CARD_FILE
         if not config and card.is_file():
             shutil.copyfile(card, folder / files.CARD_FILE)  # It has the licence.
     weights = folder / (files.NLPL_WEIGHT_FILE if zipped else files.WEIGHT_FILE)

@@ -59,17 +59,17 @@ def import_model(
     """Make an archive of a language model. The arguments are those of the command."""
     outputs = (names.ARCHIVE_FILE, names.ADAGRAD_FILE)
     with (
-        output_folder(output, outputs, force) as made,
+        output_folder(output, outputs, force) as folder,
         find_model(os.fspath(source), for_training=True) as files,
     ):
         model = read_model(files, vocab_file or files.vocabulary)
         if model.words is None:
             raise ValueError(f"{source}: has no vocabulary, or several; give --vocab-file")
         options, has_softmax = model.options, model.softmax is not None
-        _write_archive(model, model.words, made / names.ARCHIVE_FILE)
+        _write_archive(model, model.words, folder / names.ARCHIVE_FILE)
         del model  # whose memory the accumulators need
-        _write_accumulators(options, files.weights, made / names.ADAGRAD_FILE)
-        written = ", ".join(sorted(os.listdir(made)))
+        _write_accumulators(options, files.weights, folder / names.ADAGRAD_FILE)
+        written = ", ".join(sorted(os.listdir(folder)))
     print(f"Written to {output}: {written}")
     if not has_softmax:
         print("There was no softmax to import: train a new one before you evaluate.")
@@ -80,8 +80,8 @@ def _write_archive(model: PretrainedLanguageModel, words: list[str], path: Path)
     if options.n_negative_samples_batch >= len(words):
         # Published options lack this number, and bilm-tf's default may be more than the words.
         options = replace(options, sample_softmax=False)
-    with tempfile.TemporaryDirectory(dir=path.parent) as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory(dir=path.parent) as temporary:
+        folder = Path(temporary)
         (folder / names.CONFIG_FILE).write_text(to_json(_config(options)), encoding="utf-8")
         write_vocabulary_folder(folder / VOCABULARY_FOLDER, words)
         with LateErrorFile(folder / names.ARCHIVED_WEIGHT_FILE) as file:

@@ -1,4 +1,4 @@
-"""Warnings about a text that a language model can read, but that was not meant for it as it is."""
+"""Warnings about a text that a language model can read, but that should be prepared first."""
 
 import itertools
 import logging

@@ -49,13 +49,13 @@ class Lexicon:
         self._start()
 
     def _start(self) -> None:
-        """Know no words."""
+        """Start without words."""
         self._numbers: defaultdict[bytes, int] = defaultdict(itertools.count().__next__)
         for word in (_LINE_END, BEGIN_SENTENCE_WORD.encode(), END_SENTENCE_WORD.encode()):
             self._numbers[word]
         # A short word for each slot, as two integers, and its number.
         self._slots = np.zeros((2**_N_SLOTS_LOG2, 3), dtype=np.uint64)
-        # Of the first `_n_learnt` words, by number.
+        # The ids of the first `_n_learnt` words, by the word's number.
         self._n_learnt = 1
         self._characters = np.zeros((1, self._max_characters or 0), dtype=np.int16)
         self._ids = np.full(1, IGNORED_TARGET)
@@ -81,12 +81,12 @@ class Lexicon:
         high |= np.minimum(lengths, _SHORT + 1).astype(np.uint64) << np.uint64(56)
         mixed = (low ^ high * _MULTIPLIER) * _MULTIPLIER
         slots = (mixed >> np.uint64(64 - _N_SLOTS_LOG2)).astype(np.intp)
-        found = self._slots.take(slots, axis=0)
-        numbers = found[:, 2].astype(np.int32)
-        others = np.flatnonzero((found[:, 0] != low) | (found[:, 1] != high))
-        words = map(text.__getitem__, map(slice, starts[others].tolist(), ends[others].tolist()))
-        numbers[others] = list(map(self._numbers.__getitem__, words))  # new words get the next ones
-        new = others[(lengths[others] <= _SHORT) & (found[others, 1] == 0)]
+        stored = self._slots.take(slots, axis=0)
+        numbers = stored[:, 2].astype(np.int32)
+        missed = np.flatnonzero((stored[:, 0] != low) | (stored[:, 1] != high))
+        words = map(text.__getitem__, map(slice, starts[missed].tolist(), ends[missed].tolist()))
+        numbers[missed] = list(map(self._numbers.__getitem__, words))  # new words get the next ones
+        new = missed[(lengths[missed] <= _SHORT) & (stored[missed, 1] == 0)]
         self._slots[slots[new]] = np.stack(
             [low[new], high[new], numbers[new].astype(np.uint64)], axis=1
         )

@@ -1,7 +1,7 @@
 """
-Lines of text. All texts are read by one rule: they are UTF-8, plain or compressed by gzip, whatever
-their names; only a line feed ends a line; only ASCII white space separates words; a byte order mark
-at the start of a line is not part of its words.
+Lines of text. All texts are read by the same rules: they are UTF-8, plain or compressed by gzip,
+whatever their names. Only a line feed ends a line, and only ASCII white space separates words. A
+byte order mark at the start of a line is not part of its words.
 """
 
 import codecs
@@ -31,8 +31,8 @@ class SentenceLine(NamedTuple):
 
 class TextLines:
     """
-    The lines of a file, open for bytes or, except for `read_block`, for text, read as a stream.
-    Errors name the file (`name`) and the line.
+    The lines of an open file, read as a stream. The file may be open for bytes or, except for
+    `read_block`, for text. Errors name the file (`name`) and the line.
     """
 
     def __init__(self, file: IO[Any], name: str = "") -> None:

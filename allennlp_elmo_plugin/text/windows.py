@@ -115,7 +115,7 @@ class WindowStream:
         """Yield of each line its first pair and the end of its pairs."""
         start = 0
         for text in self._texts:
-            # What no row reads any more goes; a line is read from both ends.
+            # Drop what no row reads any more. A line is read from both ends.
             first = min(total - end + 1 for _, end, total in self._rows)
             self.text, self._start = self.text[first - self._start :], first
             self._lexicon.forget()
