@@ -25,8 +25,8 @@ def lock(descriptor: int, path: Path, wait: bool = False) -> bool:
 
 def open_locked(path: Path, wait: bool = False) -> io.FileIO:
     """
-    Open a file and lock it until it is closed, or wait, or raise a `BlockingIOError`. The file and
-    its folder are made; the last owner of the lock may remove them.
+    Open a file and lock it until it is closed. If another process has locked it, `wait`, or raise a
+    `BlockingIOError`. The file and its folder are created; the last owner may remove them.
     """
     while True:
         with suppress(FileExistsError):

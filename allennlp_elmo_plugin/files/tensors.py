@@ -23,10 +23,10 @@ def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
                     raise ValueError("compressed, which torch.save never does")
         values = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except Exception as error:  # torch documents none of those that damaged files cause
-        found = re.search(r"GLOBAL (\S+)", str(error))
+        program = re.search(r"GLOBAL (\S+)", str(error))
         raise ValueError(
-            f"{path}: damaged, or contains something else than tensors, which could run code; "
-            f"{advice} ({shown(found[1] if found else error, 200)})"
+            f"{path}: damaged, or contains something other than tensors, which could run code; "
+            f"{advice} ({shown(program[1] if program else error, 200)})"
         ) from None
     tensors: Iterable[Any] = values.values() if isinstance(values, dict) else [None]
     for tensor in tensors:

@@ -65,8 +65,8 @@ def _folder_of_the_model(unpacked: Path) -> Path:
         or names.is_hub_module(path)
     ]
     if len(folders) != 1 and folders[:1] != [unpacked]:
-        found = f"has {len(folders)} models"
-        raise ValueError(f"{unpacked} {found}: expected the files of {names.WHOLE_MODELS}")
+        text = f"has {len(folders)} models: expected the files of {names.WHOLE_MODELS}"
+        raise ValueError(f"{unpacked} {text}")
     return folders[0]
 
 

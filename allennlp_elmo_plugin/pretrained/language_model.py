@@ -44,8 +44,8 @@ class PretrainedLanguageModel(NamedTuple):
     def check_options(self, options: BiLmOptions, source: str) -> None:
         """Check that training with these options, which `source` has, can start from this model."""
         asked, own = (
-            {**each.architecture, "share_embedding_softmax": each.share_embedding_softmax}
-            for each in (options, self.options)
+            {**model.architecture, "share_embedding_softmax": model.share_embedding_softmax}
+            for model in (options, self.options)
         )
         for key in sorted({*asked, *own}):
             if asked.get(key) != own.get(key):
@@ -72,7 +72,7 @@ class PretrainedLanguageModel(NamedTuple):
                 state[name].copy_(values)
         if self.softmax is None:
             logger.warning(
-                "%s has no softmax: a new one is trained, and the perplexity means nothing before",
+                "%s has no softmax: a new one is trained, and the perplexity means nothing yet",
                 self.source,
             )
         if self.words not in (None, words):
@@ -99,8 +99,8 @@ def read_model(files: ModelFiles, vocab_file: PathLike | None = None) -> Pretrai
     """
     if files.is_many_langs:
         raise ValueError(
-            f"{files.source}: a model of ELMoForManyLangs, which reads words beside characters, so "
-            "it can be used, but not trained further or written in another layout"
+            f"{files.source}: a model of ELMoForManyLangs reads words as well as characters, so it "
+            "can be used, but not trained further or written in another layout"
         )
     with files.open() as (options, weights):
         # bilm-tf's rule for projections, as options.json can't express others.

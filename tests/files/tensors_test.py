@@ -49,7 +49,7 @@ def test_nothing_is_run(legacy, path, tmp_path):
         state = {"weight": torch.ones(3), "program": program}
         torch.save(state, path, _use_new_zipfile_serialization=not legacy)
         for _ in range(2):
-            with pytest.raises(ValueError, match="weights.th: damaged, or contains something else"):
+            with pytest.raises(ValueError, match="weights.th: damaged, or contains something oth"):
                 read_tensors(path)
             path.write_bytes(pickle.dumps(program))
         assert not (tmp_path / "ran").exists()
@@ -64,7 +64,7 @@ def test_nothing_is_run(legacy, path, tmp_path):
         ({"a": torch.ones(3).to_sparse()}, "not a dictionary of floating-point tensors"),
         ({"a": torch.ones(3, device="meta")}, "not a dictionary of floating-point tensors"),
         ({str(i): torch.ones(999).expand(3, 999) for i in range(9)}, "has fewer numbers than"),
-        (torch.nn.Linear(2, 3), "something else .*torch.nn.modules.linear.Linear"),
+        (torch.nn.Linear(2, 3), "something other .*torch.nn.modules.linear.Linear"),
     ],
 )
 def test_something_else_than_tensors_is_refused(state, message, path):

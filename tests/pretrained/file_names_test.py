@@ -37,11 +37,11 @@ def name_of(path):
     ],
 )
 def test_the_two_files_in_a_folder(names, options, weights, folder):
-    made = folder(names)
-    assert name_of(files.find_options_file(made)) == options
-    assert name_of(files.weights_of(made / (options or "options.json"))) == weights
+    parent = folder(names)
+    assert name_of(files.find_options_file(parent)) == options
+    assert name_of(files.weights_of(parent / (options or "options.json"))) == weights
     if options and weights:
-        assert files.options_of(made / weights) == made / options
+        assert files.options_of(parent / weights) == parent / options
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,14 @@ from allennlp_elmo_plugin.pretrained import file_names as files
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import Dataset, Part
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import Variable, Weights, numbered
 
-# Keys of the dictionary of characters besides code points; that of words has the first, too.
+# Keys of the dictionary of characters besides code points. That of words has only the first.
 UNKNOWN, PADDING, BEGIN_SENTENCE, END_SENTENCE = "<oov>", "<pad>", "<bos>", "<eos>"
-# The marks around a word, whose names were swapped in training, too.
+# The marks around a word. Their names were swapped in training already.
 FIRST, LAST = "<eow>", "<bow>"
 _KEYS = (UNKNOWN, PADDING, BEGIN_SENTENCE, END_SENTENCE, FIRST, LAST)
-# ELMoForManyLangs strips a line of white space, and takes a key that is lost for this one.
+# ELMoForManyLangs strips each line, so a key of white space is lost. It stands for this one.
 _WHITE_SPACE = "\u3000"
-# What no tensor tells, with the values of all published models, whose file may be missing.
+# What no tensor shows, with the values of all published models. A model's file may be missing.
 _USUAL = {
     "encoder.name": "elmo",
     "encoder.cell_clip": 3.0,
@@ -49,8 +49,8 @@ _NAMES = {
 @dataclass(frozen=True)
 class ManyLangsOptions(BiLmOptions):
     """
-    The options of a model of ELMoForManyLangs: ids of words and characters are rows of tables, of
-    which one may be missing. Of a word, `max_characters` code points and marks are read; `char_cnn`
+    The options of a model of ELMoForManyLangs. `words` and `characters` give the rows of tables, of
+    which one may be missing. A word is cut to `max_characters` code points and marks; `char_cnn`
     has the length of our rows of bytes.
     """
 
