@@ -75,6 +75,8 @@ docs: $(INSTALLED)  ## Build the documentation as a site, into site/
 notebooks: $(INSTALLED)  ## Run the notebooks and store their outputs (5 minutes)
 	PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONWARNINGS="ignore:IProgress not found" TQDM_DISABLE=1 \
 		jupyter execute --inplace --NotebookClient.record_timing=False notebooks/*.ipynb
+# Commands after "!" run in a terminal, which adds carriage returns.
+	sed -i 's/\\r\\n/\\n/' notebooks/*.ipynb
 
 # Print pip's lines on packages of a megabyte or more, and on what it builds and installs.
 LARGE = sed -nE '/^ *(Downloading|Using cached) .* [MG]B\)|^(Building|Installing) /s/^ *(.{1,90}).*/   \1/p'
