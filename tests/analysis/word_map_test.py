@@ -106,9 +106,8 @@ def test_the_page_has_a_slider_for_layers_and_a_sentence_for_each_point(embedder
 
 def test_a_figure_has_sentences_of_all_groups(embedder, tmp_path):
     pytest.importorskip("matplotlib")
-    text = [["$", *words, *"a b c d $ e f".split()] for words in [*TEXT, *TEXT[:2], ["bank"]]]
-    text[10].append("another")
-    text[11].append("another")
+    sentences = enumerate([*TEXT, *TEXT[:2], ["bank"]])
+    text = [["$", *words, *f"a b c d $ e {number}".split()] for number, words in sentences]
     path = tmp_path / "map.svg"
     labels = ["many"] * 12 + ["one"]
     write_figure(make_map(embedder, "bank", text, labels=labels), str(path), "a <text>", "a model")

@@ -45,7 +45,9 @@ def test_command(task, first, counts, columns, run, capsys):
     assert "2 examples to train" in run(f"{line} {changed}")
 
 
-def test_without_matplotlib(run, monkeypatch):
+def test_without_matplotlib(run, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    run(f"{LINE} --task pos --train train --test test")
+    line = f"{LINE} --task pos --train train --test test"
+    assert "--columns: give 2 numbers, from 1" in refused(capsys, *line.split(), "--columns", "0,1")
+    run(line)
     assert read_files("out").keys() == {"results.json", "results.md"}
