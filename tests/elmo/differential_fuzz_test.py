@@ -75,16 +75,13 @@ class Pair:
         self.ours = Elmo(*files, **arguments, max_cached_words=choose([0, 20, 50_000]))
         self.theirs = originals.elmo.Elmo(*files, **arguments)
         self.theirs.load_state_dict(self.ours.state_dict())
+        self.names = [name for name, _ in self.ours.named_parameters()]
         self.devices, self.device = devices, torch.device("cpu")
         self.log = [arguments]
 
     @property
     def both(self):
         return self.ours, self.theirs
-
-    @property
-    def names(self):
-        return [name for name, _ in self.ours.named_parameters()]
 
     def sentences(self):
         draw = self.random

@@ -2,8 +2,6 @@
 
 import io
 import random
-import subprocess
-import sys
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -23,17 +21,6 @@ SENTENCES = [
     "Nobody has ever counted the naïve ﬁsh in it , or so they say !".split(),
     ["x" * 70],
 ]
-
-WITHOUT_ALLENNLP = """
-import sys, types
-sys.modules.update(dict.fromkeys(["allennlp", "allennlp_models"]))
-for name in ("", ".data", ".modules"):  # Their __init__ imports all of the package.
-    package = types.ModuleType(f"allennlp_elmo_plugin{name}")
-    package.__path__ = ["allennlp_elmo_plugin" + name.replace(".", "/")]
-    sys.modules[package.__name__] = package
-from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-assert ElmoEmbedder("tiny").embed_sentence(["A", "sentence", "."]).shape == (3, 3, 256)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -73,15 +60,6 @@ def test_batches_equal_allennlps_language_model(files, monkeypatch, segment_step
         arrays = embedder.embed_batch(batch)
         assert_all_close(arrays, expected_layers(model, batch))
         assert all(array.base is None for array in arrays)  # A sentence owns its array.
-
-
-@pytest.mark.parametrize("initial_state", ["zero", "settled"])
-def test_segments_give_the_numbers_of_one_run(files, monkeypatch, initial_state):
-    expected = ElmoEmbedder(*files, initial_state=initial_state).embed_batch(SENTENCES)
-    for segment_steps in (1, 2, 5):
-        monkeypatch.setattr(ElmoEmbedder, "_segment_steps", segment_steps)
-        embedder = ElmoEmbedder(*files, initial_state=initial_state)
-        assert_all_close(embedder.embed_batch(SENTENCES), expected)
 
 
 def test_states_are_carried_only_if_asked(files, embedder):
@@ -159,10 +137,6 @@ def test_vocab_to_cache_is_computed_in_advance(files, embedder, tmp_path):
     cached.embed_file(io.BytesIO(b"a b\nb\n"), str(tmp_path / "layers.hdf5"))
     with pytest.raises(AssertionError, match="computed characters"):
         cached.embed_file(io.BytesIO(b"a b\nc\n"), str(tmp_path / "others.hdf5"))
-
-
-def test_vectors_need_no_allennlp(repository_root):
-    subprocess.run([sys.executable, "-c", WITHOUT_ALLENNLP], cwd=repository_root, check=True)
 
 
 def test_mistakes(embedder):

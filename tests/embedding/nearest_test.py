@@ -45,17 +45,13 @@ def test_senses():
         assert {each.number for each in [query, *neighbours.nearest]} == set(range(6))
 
 
-def test_the_larger_group_comes_first():
-    vectors = np.array([[0.9, 0.1], [0, 1], [1, 0], [0.9, -0.1]])
-    assert nearest_module.group(vectors, 2) == [0, 1, 0, 0]
-    assert nearest_module._middles(vectors) == [2, 1]
-
-
-def test_groups_have_the_highest_silhouette():
+def test_groups():
+    """The larger ones come first; by default as many as have the highest silhouette."""
+    vectors, group = np.array([[0.9, 0.1], [0, 1], [1, 0], [0.9, -0.1]]), nearest_module.group
+    assert group(vectors, 2) == [0, 1, 0, 0] and nearest_module._middles(vectors) == [2, 1]
     vectors = np.random.RandomState(0).randn(99, 8).astype("float32")
     vectors[:33, 0] += 20
     vectors[33:66, 1] += 20
-    group = nearest_module.group
     assert [len(set(group(vectors, number))) for number in (None, 5, 1)] == [3, 5, 1]
     assert len(set(group(vectors[:66]))) == 2 and group(vectors[:7]) == [0] * 7
     assert len(set(group(vectors[::11]))) == 2  # Nine occurrences have no more groups.
