@@ -292,7 +292,7 @@ class BidirectionalLanguageModel(Model):
         return {
             "carried": {mode: carried.state_dict() for mode, carried in self._carried.items()},
             "last_window": dict(self._last_window),
-            "perplexities": {key: dict(vars(each)) for key, each in self._perplexities.items()},
+            "perplexities": {key: dict(vars(mean)) for key, mean in self._perplexities.items()},
             "unknown": dict(vars(self._unknown)),
             "sampler": None if sampler is None else sampler.state_dict(),
         }

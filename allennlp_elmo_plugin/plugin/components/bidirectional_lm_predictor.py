@@ -78,7 +78,7 @@ class BidirectionalLanguageModelPredictor(Predictor):
         return self.predict_batch_json([inputs])[0]
 
     def predict_batch_json(self, inputs: list[JsonDict]) -> list[JsonDict]:
-        sentences = [_tokens(each) for each in inputs]
+        sentences = [_tokens(line) for line in inputs]
         model: Any = self._model
         vocabulary = model.vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
         log_probabilities = sentence_log_probabilities(

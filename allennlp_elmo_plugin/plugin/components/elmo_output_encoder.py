@@ -40,6 +40,6 @@ class ElmoOutputEncoder(Seq2SeqEncoder):
         self, inputs: torch.Tensor, mask: Optional[torch.BoolTensor] = None
     ) -> torch.Tensor:
         """From `(batch_size, timesteps, input_dim)` to `(batch_size, timesteps, output_dim)`."""
-        elmo, others = inputs.split([self._elmo_dim, inputs.size(-1) - self._elmo_dim], dim=-1)
-        flat = self._highway(others.flatten(0, -2))  # (batch_size * timesteps, others)
-        return torch.cat([elmo, self._encoder(flat.view(*others.shape), mask)], dim=-1)
+        elmo, features = inputs.split([self._elmo_dim, inputs.size(-1) - self._elmo_dim], dim=-1)
+        flat = self._highway(features.flatten(0, -2))  # (batch_size * timesteps, n_features)
+        return torch.cat([elmo, self._encoder(flat.view(*features.shape), mask)], dim=-1)

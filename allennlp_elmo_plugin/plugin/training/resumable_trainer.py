@@ -56,14 +56,13 @@ class ResumableTrainer(GradientDescentTrainer):
         self._serialization_dir: str
         self._progress: Optional[_Progress] = None
         self._recovered: Optional[dict[str, Any]] = None
-        is_language_model = isinstance(model, BidirectionalLanguageModel)
-        if is_language_model:
-            _check_settings(kwargs)
-            # A recovered run would keep the hooks of AllenNLP's checks, which take memory.
-            kwargs["run_confidence_checks"] = False
-        super().__init__(model, *args, **kwargs)
-        if not is_language_model:
+        if not isinstance(model, BidirectionalLanguageModel):
+            super().__init__(model, *args, **kwargs)
             return
+        _check_settings(kwargs)
+        # A recovered run would keep the hooks of AllenNLP's checks, which take memory.
+        kwargs["run_confidence_checks"] = False
+        super().__init__(model, *args, **kwargs)
         known = [*model.get_metrics(), "loss", "reg_loss"]
         for _, name in self._metric_tracker.tracked_metrics:
             # AllenNLP finds a wrong name only after the first epoch.

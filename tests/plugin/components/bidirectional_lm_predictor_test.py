@@ -36,7 +36,7 @@ def make(options, tmp_path):
 
 
 def brute_force(model, direction, words):
-    """One token at a time, each with all that is before it in its direction from zero."""
+    """Compute each token's probability by itself, from all tokens before it in its direction."""
     vocabulary = model.vocab.get_token_to_index_vocabulary("lm_tokens")
     names = list(vocabulary)
     order = 1 if direction == "forward" else -1
@@ -105,7 +105,7 @@ def test_lines(tmp_path):
     def tokens(line):
         return predictor.predict_json(predictor.load_line(line))["tokens"]
 
-    # Spaces other than those of ASCII are parts of words.
+    # Only ASCII white space separates words.
     assert tokens("\u00a0the\tcat \u3000\r\n") == ["\u00a0the", "cat", "\u3000"]
     assert tokens("\u00a0{ the\n") == ["\u00a0{", "the"]
     assert tokens(' {"tokens": ["a b", "c"]}\n') == ["a b", "c"]
@@ -123,7 +123,7 @@ def test_lines(tmp_path):
     assert (
         len(predictor.predict_json({"sentence": "", "top_k": 99})["forward_likely_words"][0]) == 50
     )
-    # Of a model that gives a word no chance at all.
+    # A perplexity that no float can hold
     with torch.no_grad():
         model.softmax.bias[3] = 1e6
     assert predictor.predict("no")["perplexity"] == math.inf

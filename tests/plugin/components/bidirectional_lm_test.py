@@ -48,7 +48,7 @@ TOLERANCES = {
     "grad_norm": (0.0, 2e-6),
     "batch": (0.0, 0.0),
 }
-"""Absolute and relative."""
+"""Absolute and relative tolerances, by kind of array."""
 
 # By the names in the files of bilm-tf's runs, those of steps with one dimension more; and
 # `grad/...`, the gradients of all steps.
@@ -100,7 +100,7 @@ def by_name(kind, model, values):
 def streams_of(model, batch, masks, samples):
     options = model.options
     n_rows, n_steps = batch["targets"].shape
-    # In the model's packed order, which is that of time.
+    # The model packs the words by time.
     masks = [mask.view(n_steps, n_rows, options.projection_dim) for mask in masks]
     streams = {}
     for k, direction in enumerate(options.directions):
@@ -126,17 +126,17 @@ def train(rank, options, folder, n_processes=1, arrays=None):
     Return the arrays, and the streams of each step.
     """
     vocab = read_vocabulary(folder / f"vocabulary_{rank}")
-    torch.manual_seed(1 + rank)  # the first process's weights count
+    torch.manual_seed(1 + rank)  # all processes get the first one's weights
     model: Any = BidirectionalLanguageModel(vocab, options=options)
     for parameter in model.parameters():
-        # More than at bilm-tf's start, so that every part has a gradient that counts.
+        # Larger than bilm-tf's initial values, so that no gradient is negligible.
         torch.nn.init.normal_(parameter, std=0.2)
     sampler, samples = model.softmax.sampler, []
     draw = sampler and sampler.sample
     if arrays is not None:
         set_variables(model, arrays, "init")
         draw = samples_of_run(sampler, arrays).__next__
-    # The text is smaller than 30 batches: bilm-tf begins again in the middle of one.
+    # bilm-tf reads the text again from its start, in the middle of a batch.
     text = folder / f"twice_{rank}.txt"
     text.write_text(Path(TEXT).read_text("utf-8") * 2, "utf-8")
     module = model
@@ -198,7 +198,7 @@ def train(rank, options, folder, n_processes=1, arrays=None):
 
 
 def train_naively(options, initial, *streams):
-    """The training that began with the same variables, and read and drew the same."""
+    """The same training, with the same initial variables, batches and samples."""
     start = {name[5:]: values for name, values in initial.items() if name.startswith("init/")}
     naive = NaiveBiLm(options, start)
     steps = [naive.step(replicas) for replicas in zip(*streams)]
@@ -238,7 +238,7 @@ def samples_of_run(sampler, arrays):
 
 @pytest.mark.parametrize("run", ["train_charcnn", "train_charcnn_sampled", "train_tokens"])
 def test_training_is_that_of_bilm_tf(run, tmp_path):
-    """So is the naive one, with which other models are compared."""
+    """The naive model is compared, too: it is the oracle of other models."""
     options, arrays = load_run(run)
     found, streams = train(0, options, tmp_path, arrays=arrays)
     naive = train_naively(options, found, streams)
@@ -280,7 +280,7 @@ CASES: list[tuple[int, str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize("n_processes, base, changes", CASES, ids=str)
 def test_training_is_the_naive_one(n_processes, base, changes, tmp_path):
-    """Two processes are bilm-tf's towers: each has its rows and draws, gradients are averaged."""
+    """Processes are bilm-tf's towers, with their own rows and samples, and averaged gradients."""
     options = dict(BASES[base])
     for key, value in changes.items():
         options[key] = {**options[key], **value} if isinstance(value, dict) else value
@@ -358,7 +358,7 @@ def test_training_goes_on_after_a_validation_and_in_another_process(vocab):
     state, parameters = copy.deepcopy((model.training_state(), model.state_dict()))
     model.get_metrics(reset=True)
     evaluated = run(model.eval(), batches)
-    run(model, batches[:5])  # broken off
+    run(model, batches[:5])  # an evaluation that was interrupted
     assert run(model, batches) == evaluated and torch.equal(torch.get_rng_state(), random)
     model = make()
     model.load_state_dict(parameters)
@@ -373,7 +373,7 @@ def test_training_goes_on_after_a_validation_and_in_another_process(vocab):
 @needs_bfloat16
 @pytest.mark.parametrize("num_samples", [0, 20])
 def test_precision_of_training(vocab, num_samples):
-    """Evaluation has float32, and autocast changes neither."""
+    """Evaluation is in float32, and autocast changes nothing."""
     batch = next(read(vocab))
     found = []
     for precision, autocast in itertools.product(("float32", "bfloat16"), (False, True)):
@@ -409,7 +409,7 @@ def test_precision_of_training(vocab, num_samples):
     ],
 )
 def test_settings_that_are_refused(vocab, arguments, reader, message, tmp_path, monkeypatch):
-    """By themselves, or with the batches of this reader."""
+    """By the model, or by its call with a batch of the reader."""
     monkeypatch.chdir(tmp_path)
     Path("bad.json").write_text('{"lstm": {"dim": 8, "projection_dim": 16}}')
     with pytest.raises(ConfigurationError, match=message):

@@ -47,7 +47,7 @@ def test_fields_and_indices_equal_those_of_allennlp(settings):
     assert list(found["elmo_tokens"]) == expected["elmo_tokens"]
     assert ours.get_padding_lengths(found) == theirs.get_padding_lengths(expected)
     assert ours.get_empty_token_list() == theirs.get_empty_token_list()
-    # Whose indices a tensor is made of makes no difference, also when it is too short.
+    # Also from AllenNLP's indices, and with a length that is too short
     for length in ({"elmo_tokens": 3}, {"elmo_tokens": 100}):
         for each in (found, expected):
             padded = ours.as_padded_tensor_dict(each, length)["elmo_tokens"]
@@ -57,7 +57,7 @@ def test_fields_and_indices_equal_those_of_allennlp(settings):
 
 def test_fields_are_compared_pickled_and_empty():
     fields = [field_of(words, ELMoTokenCharactersIndexer()) for words in (["a"], ["a"], ["b"], [])]
-    # The original makes a tensor with two dimensions, which no ELMo can read.
+    # AllenNLP's tensor has two dimensions, which ELMo can't read.
     assert tensors_of(fields[3:] * 2)["elmo_tokens"].shape == (2, 0, 50)
     field, same, other = fields[:3]
     tensors_of(fields)
@@ -66,7 +66,7 @@ def test_fields_are_compared_pickled_and_empty():
 
 
 def test_ids_of_a_namespace():
-    """The words as they are, for vectors that were computed for a vocabulary."""
+    """Ids of whole words, for the cached vectors of a vocabulary."""
     indexer = ELMoTokenCharactersIndexer(namespace_to_cache="words")
     field = field_of(["a", "b", "a"], indexer)
     vocab = Vocabulary.from_instances([Instance({"text": field})], min_count={"words": 2})

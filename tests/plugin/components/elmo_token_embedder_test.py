@@ -1,4 +1,4 @@
-"""`ElmoTokenEmbedder` against AllenNLP's, and what it has more."""
+"""`ElmoTokenEmbedder` against AllenNLP's, and its additional arguments."""
 
 import pytest
 import torch
@@ -37,7 +37,7 @@ def test_equals_the_original(files, arguments):
     pair = Pair(*(cls(*files, dropout=0, **arguments) for cls in (ElmoTokenEmbedder, Original)))
     pair.original.load_state_dict(pair.ours.state_dict(), strict=True)
     assert pair.ours.get_output_dim() == pair.original.get_output_dim()
-    # Twice, as the state is carried; then several sentences an instance.
+    # Twice, as states are carried; then with several sentences in an instance
     for ids in (IDS, IDS, IDS.view(3, 1, 3, 50), IDS.view(1, 3, 1, 3, 50)):
         outputs = [embedder(ids) for embedder in pair]
         assert_close(*outputs)
@@ -88,11 +88,11 @@ def test_words_of_a_namespace_equal_their_characters(files):
     cached = from_params(files, vocab, namespace_to_cache="elmo_words", **settings)
     plain = from_params(files, vocab, **settings)
     _, characters = batch_of(vocab, None, "Alice saw ﬁsh", "saw")
-    # The cache is in use: characters are not looked at.
+    # Cached vectors don't depend on the characters.
     no_characters = {**tensors["elmo"], "elmo_tokens": torch.zeros(2, 3, 50).long()}
     for each in (tensors["elmo"], no_characters):
         assert_close(cached(**each), plain(**characters["elmo"]))
-    # Words that are not in the vocabulary are spelled; so is everything without word ids.
+    # Batches with unknown words, or without word ids, are computed from characters.
     _, other = batch_of(vocab, "elmo_words", "Alice met Bob", "saw")
     assert other["elmo"]["word_inputs"].tolist()[0][1:] == [-1, -1]
     assert util.get_text_field_mask(other).tolist() == [[True] * 3, [True, False, False]]

@@ -11,7 +11,7 @@ from allennlp_elmo_plugin.plugin.components.sampled_softmax_warnings import Samp
 @pytest.mark.parametrize("order", ["frequency", "reversed", "random"])
 @pytest.mark.parametrize("n_tokens", [1000, 2**15])
 def test_only_a_wrong_order_is_warned_about_once(n_words, order, n_tokens, caplog):
-    """The words follow Zipf's law; little text doesn't show the order."""
+    """In words that follow Zipf's law, and not before there is enough text."""
     rng = np.random.RandomState(0)
     p = 1 / (np.arange(n_words) + 2.7)
     ids = rng.choice(n_words, n_tokens, p=p / p.sum())

@@ -68,7 +68,7 @@ def make_naive(tied, tensors):
 
 
 def perplexities(tensors, tied, vocab):
-    """Of each direction in validation: all words of a row at once, from zero."""
+    """The validation perplexities of the directions, computed for all words of a row at once."""
     settings = {**READER, "batch_size": VALIDATION_ROWS, "num_steps": 1000, "drop_last": False}
     [batch] = read(vocab, "validation.txt", **settings)
     naive = make_naive(tied, tensors)
@@ -83,7 +83,7 @@ def perplexities(tensors, tied, vocab):
 
 
 def masked_kernels(tensors, masks):
-    """The recurrent rows of each kernel without the weights that are dropped."""
+    """The kernels with zeros for the recurrent weights that are dropped."""
     found = dict(tensors)
     kernels = [name for name in tensors if name.endswith("/kernel") and "projection" not in name]
     for name, mask in zip(kernels, masks, strict=True):
@@ -95,7 +95,7 @@ def masked_kernels(tensors, masks):
 
 @pytest.fixture
 def vocab(tmp_path, monkeypatch):
-    """Of files in the current folder, for computations of double precision."""
+    """A vocabulary of files in the current folder, for computations in double precision."""
     monkeypatch.chdir(tmp_path)
     Path("train.txt").write_text(TEXT)
     Path("validation.txt").write_text(HELD_OUT)
@@ -125,7 +125,7 @@ def test_training_and_evaluation(num_samples, tied, vocab, monkeypatch):
             return batch_outputs(self, batch, for_training)
         if not initial:
             for parameter in self.model.parameters():
-                # In numbers that float32 can hold, as `variables` returns them.
+                # `variables` returns float32 numbers.
                 parameter.data.normal_(std=0.7).copy_(parameter.data.float())
             initial.update((k, torch.tensor(v).double()) for k, v in variables(self.model))
         steps.append(SimpleNamespace(random_state=torch.get_rng_state(), samples=[]))

@@ -38,7 +38,7 @@ def make(corpus):
 @pytest.mark.parametrize("n_batches", [None, 1, 5, 1000])
 @pytest.mark.parametrize("num_workers", [None, 1])
 def test_epochs_are_the_passes_of_the_reader(make, corpus, n_batches, num_workers):
-    """Epochs of batches continue where the last one stopped, also in the middle of the text."""
+    """With `batches_per_epoch`, an epoch continues where the last one stopped."""
     loader = make(batches_per_epoch=n_batches, num_workers=num_workers, start_method="spawn")
     loader.reader.count_batches = lambda path: 7  # an estimate
     assert len(loader) == (n_batches or 7)
@@ -55,7 +55,7 @@ def test_settings_that_are_refused(make, tmp_path):
         make(batch_size=4)
     with pytest.raises(ConfigurationError, match='for the dataset reader "truncated_bptt_lm"'):
         make(DatasetReader())
-    with pytest.raises(ConfigurationError, match="not_there.txt"):  # named at once
+    with pytest.raises(ConfigurationError, match="not_there.txt"):  # before training
         TruncatedBpttDataLoader(TruncatedBpttLmReader(4), tmp_path / "not_there.txt")
     with pytest.raises(ValueError, match="index_with"):
         next(iter(make(vocab=None)))
@@ -78,7 +78,7 @@ def test_no_thread_outlives_a_pass_that_is_given_up_or_fails(make, num_workers):
     assert threading.active_count() == n_threads + num_workers
     batches.close()
     assert threading.active_count() == n_threads
-    batches = iter(loader)  # It begins again.
+    batches = iter(loader)  # from the start
     assert_equal(next(batches), first)
     with pytest.raises(ConfigurationError, match="/not/there"):
         list(batches)
@@ -87,7 +87,7 @@ def test_no_thread_outlives_a_pass_that_is_given_up_or_fails(make, num_workers):
 
 @pytest.mark.parametrize("settings", [{}, {"batches_per_epoch": 17}, {"num_workers": 1}])
 def test_loaders_continue_where_others_were(make, settings):
-    """And one that was given up begins again, whatever another loader of its reader does."""
+    """Loaders of the same reader don't disturb each other."""
     loader = make(**settings)
     epochs = [list(loader) for _ in range(5)]
     loader = make(**settings)

@@ -39,7 +39,7 @@ def small_blocks(monkeypatch):
 
 @pytest.mark.parametrize("case", REFERENCE["cases"], ids=lambda case: case["name"])
 def test_batches_are_those_of_bilm_tf(case, tmp_path):
-    # bilm-tf takes its files from the end of the list, and again and again if it is endless.
+    # bilm-tf reads its files from last to first, and again if it is endless.
     content = "".join(case["text"][file] for file in reversed(case["files_in_glob_order"]))
     is_endless = "endless" in case["name"]
     (tmp_path / "text").write_text(content * (9 if is_endless else 1), "utf-8")
@@ -55,7 +55,7 @@ def test_batches_are_those_of_bilm_tf(case, tmp_path):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_batches_are_the_windows_of_the_text(tmp_path, monkeypatch, seed):
-    """Every pass, from everywhere, with words forgotten, and as a part of several processes'."""
+    """In every epoch, from every batch, with a small cache of words, and in several processes."""
     random_ = random.Random(seed)
     lines = random_lines(random_)
     vocab = vocabulary_of(lines)
@@ -127,7 +127,7 @@ def test_batches_are_the_windows_of_the_text(tmp_path, monkeypatch, seed):
 
 
 def test_lines_are_read_when_they_are_needed_and_kept_no_longer(monkeypatch):
-    """So are the words of a lexicon."""
+    """The lexicon forgets words, too."""
     monkeypatch.setattr(lexicon, "MAX_WORDS", 100)
     words = Lexicon()
     texts = ("".join(f"a b c {n}.{i}\n" for i in range(10)).encode() for n in range(1000))

@@ -10,14 +10,14 @@ SPECIAL = ["<S>", "</S>", "<UNK>"]
 
 
 def test_every_token_keeps_its_id(tmp_path):
-    """AllenNLP reads with its own ideas of lines and white space; ids must be line numbers."""
+    """Ids are line numbers, whatever else AllenNLP takes for a line end or white space."""
     words = [*SPECIAL, "\x85", "a\u2028b", "\xa0", "\u3000x", "x\x1c", "\x1d", "\x00"]
     words += ["\ufeff", "@@UNKNOWN@@", "@@PADDING@@", "#", "東京"]
     for _ in range(2):
         write_vocabulary_folder(tmp_path / "made" / "vocabulary", words)
     inner = str(tmp_path / "made" / "vocabulary")
     Vocabulary.from_files(inner).save_to_files(str(tmp_path / "saved_in_training"))
-    # Also of the folder that `elmo-vocab` wrote
+    # The first is the output of `elmo-vocab`.
     for folder in (str(tmp_path / "made"), inner, str(tmp_path / "saved_in_training")):
         vocab = Vocabulary.from_params(Params({"type": "from_files", "directory": folder}))
         assert type(vocab) is Vocabulary and check_vocabulary(vocab) == len(words)

@@ -31,7 +31,7 @@ def test_a_sparse_gradient_changes_no_numbers_and_does_not_slow_the_others_down(
     on_gpu, of_torch = copy.deepcopy(model), copy.deepcopy(model)
     groups = ours(of_torch).param_groups
     expected = torch.optim.Adagrad(groups, 0.2, initial_accumulator_value=1.0, eps=0.0)
-    # Either reads the other's checkpoints.
+    # torch's optimizer and ours can read each other's checkpoints.
     states = train(model, ours(model)), train(of_torch, expected)
     torch.testing.assert_close(*states, rtol=0, atol=0)
     assert all(map(torch.equal, model.parameters(), of_torch.parameters()))
@@ -41,5 +41,5 @@ def test_a_sparse_gradient_changes_no_numbers_and_does_not_slow_the_others_down(
         for one, other in zip(on_gpu.cpu().parameters(), model.parameters()):
             torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
     counts = {event.key: event.count for event in profile.key_averages()}
-    # Three groups are without a sparse gradient.
+    # Three groups have no sparse gradient.
     assert counts["aten::_foreach_addcdiv_"] == 3 * counts["aten::sparse_mask"]

@@ -82,7 +82,7 @@ def start(model, optimizer, path, epoch=0, batch=0):
 
 
 def test_when_the_state_is_read(imported):
-    """A recovered run keeps its own; only the optimizer's parameters are read."""
+    """Not in a recovered run, and only for the optimizer's parameters."""
     model = load_archive(imported / "model.tar.gz").model
     lstm = [p for name, p in model.named_parameters() if "lstm" in name]
     optimizer = torch.optim.Adagrad(lstm, 0.2, initial_accumulator_value=1.0)
@@ -119,13 +119,13 @@ def test_files_that_are_no_state_of_the_model(tmp_path):
 
 
 def test_initial_validation(data, tmp_path):
-    """Once: a recovered run keeps its metrics."""
+    """A recovered run doesn't validate again."""
     changes = {"trainer.callbacks": ["write_losses", "initial_validation"]}
     config = write_config(tmp_path, data, changes)
     with pytest.raises(Killed):
         train_here(config, tmp_path / "run", kill_at=8)
     first = metrics(tmp_path / "run", "metrics_initial")
-    # As if all words were as likely.
+    # As if all words were equally likely
     assert first["initial_validation_perplexity"] == pytest.approx(63, rel=0.1)
     (tmp_path / "run" / "metrics_initial.json").unlink()
     found = train_here(config, tmp_path / "run")

@@ -28,7 +28,7 @@ def points(folder):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_last_one_that_has_both_files_is_loaded(tmp_path, kind):
-    folder = tmp_path / "run[1]*"  # what a glob reads
+    folder = tmp_path / "run[1]*"  # special characters of a glob
     folder.mkdir()
     saving = WholeCheckpointer(folder)
     for n_batches in (5, 10):
@@ -39,7 +39,7 @@ def test_the_last_one_that_has_both_files_is_loaded(tmp_path, kind):
     assert loaded is not None and loaded.trainer_state["batches_in_epoch_completed"] == 10
     assert loaded.model_state["weight"].tolist() == [10.0] * 2000
     inodes = [path.stat().st_ino for path in sorted(folder.iterdir())]
-    saving.save_checkpoint(trainer(0, 10))  # It is there, and is not written again.
+    saving.save_checkpoint(trainer(0, 10))  # An existing one is not written again.
     assert [path.stat().st_ino for path in sorted(folder.iterdir())] == inodes
     (folder / f"{kind}_state_e0_b10.th").unlink()
     assert points(folder) == [(0, 5)]
@@ -49,7 +49,7 @@ def test_the_last_one_that_has_both_files_is_loaded(tmp_path, kind):
 
 @pytest.mark.parametrize("keep", [1, 2, None])
 def test_old_ones_are_removed(tmp_path, keep):
-    """Also those whose names begin as those of newer ones do."""
+    """Batch 5 is not confused with batches 50 and 53."""
     params = Params({"keep_most_recent_by_count": keep})
     saving: Any = Checkpointer.from_params(params, serialization_dir=str(tmp_path))
     saved = [(0, 1), (0, 5), (0, 50), (0, 53), (1, 5)]

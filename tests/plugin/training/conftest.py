@@ -13,7 +13,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _log_handlers():
-    """AllenNLP adds handlers to the root logger, which write to the streams of this test."""
+    """Remove the handlers that AllenNLP adds to the root logger, for the streams of one test."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield

@@ -28,8 +28,7 @@ TWO = {
     "validation_dataset_reader.batch_size": 2,
     "distributed": {"cuda_devices": [-1, -1]},
 }
-# In training too with windows in which some rows have no words left, and at the end with one in
-# which a process has none.
+# Some rows end early in training, too, and in the last window one process has no words.
 EVEN: dict[str, Any] = {"model.num_samples": 0, "dataset_reader.drop_last": False}
 TOKENS = {
     **EVEN,
@@ -90,7 +89,7 @@ def test_two_processes_are_as_one(data, tmp_path, variant):
         pairs = zip(first[batch][2], second[batch][2])
         means = [sum(map(float.fromhex, pair)) / 2 for pair in pairs]
         assert means == pytest.approx(list(map(float.fromhex, values)), abs=1e-5), batch
-    # Each process draws from a seed of its own, so that their dropout differs.
+    # Each process has its own seed, so that their dropout differs.
     seeds = [{entry[-1] for entry in each.values()} for each in (first, second)]
     assert len(seeds[0]) == len(seeds[1]) == 1 and seeds[0] != seeds[1]
 
@@ -109,7 +108,7 @@ def sampled(data, tmp_path_factory):
     [(signal.SIGKILL, ""), (signal.SIGTERM, "terminated"), (signal.SIGINT, "interrupted")],
 )
 def test_two_processes_stopped(sampled, tmp_path, number, word):
-    """`kill` sends a signal to the first process, Ctrl-C in a terminal to all."""
+    """`kill` signals the first process, Ctrl-C in a terminal all of them."""
     config, run = sampled.with_name("config.json"), tmp_path / "run"
     process = start(config, run)
     while not list(run.glob("model_state_e1_b*.th")):
@@ -126,7 +125,7 @@ def test_two_processes_stopped(sampled, tmp_path, number, word):
         assert printed.splitlines()[-1] == f"{word}; continue with: {command}"
         assert "Traceback" not in printed
         assert (run / "model.tar.gz").exists()
-        # What was trained is saved.
+        # The last batch was saved.
         epoch, batch = max(losses(run))
         assert (run / f"model_state_e{epoch}_b{batch}.th").exists()
     finish(start(config, run), run)
@@ -135,7 +134,7 @@ def test_two_processes_stopped(sampled, tmp_path, number, word):
 
 
 def _start(rank, configs):
-    """Return the mistake that a process finds."""
+    """Return the error of a process."""
     params = Params.from_file(configs[rank])
     params.params.pop("distributed")
     params["trainer"].params.update(world_size=2, distributed=True)
@@ -148,7 +147,7 @@ def _start(rank, configs):
 
 @pytest.mark.parametrize("key", ["vocabulary.directory", "validation_data_path"])
 def test_other_data(key, data, tmp_path):
-    """Each machine has a copy of the vocabulary and of the text."""
+    """The copies of two machines differ."""
     make_vocabulary(data / "heldout.txt", tmp_path / "other")
     path = tmp_path / "other" if key == "vocabulary.directory" else data / "shards" / "0.txt"
     configs = []

@@ -27,7 +27,7 @@ def test_the_metrics_of_all_words_are_written_and_printed(tmp_path, capsys):
     reader = TruncatedBpttLmReader(4, 2, None, drop_last=False)
     loader = TruncatedBpttDataLoader(reader, str(tmp_path / "test.txt"))
     loader.index_with(vocab)
-    losses = [model(**batch)["loss"].item() for batch in loader]  # as an evaluation that failed
+    losses = [model(**batch)["loss"].item() for batch in loader]  # like an evaluation that failed
     model.train()
     path = tmp_path / "metrics.json"
     metrics = Evaluator.from_params(Params({}))(model, loader, metrics_output_file=path)

@@ -81,14 +81,14 @@ def test_killed_at_every_batch(data, tmp_path, variant):
     for folder in ("run", "moved"):
         found = train_here(config, tmp_path / folder)
         assert_equal_runs(tmp_path / folder, tmp_path / "whole")
-        # It ends again as it did, in a folder that was moved and has lost its metrics.
+        # Then without the metrics, in a folder that was moved
         (tmp_path / folder).rename(tmp_path / "moved")
         (tmp_path / "moved" / "metrics.json").unlink()
     assert ("test_loss" in found) == (variant == "token_model")
 
 
 def test_killed_at_any_write(whole, tmp_path):
-    """By SIGKILL, each time a few files later than before. The name has what a glob reads."""
+    """By SIGKILL, each time a few files later, in a folder whose name is a glob."""
     folder = tmp_path / "run[1]*"
     n_files = 0
     while fork(lambda: train_here(whole / "config.json", folder), kill_at=n_files) != 0:
@@ -98,7 +98,7 @@ def test_killed_at_any_write(whole, tmp_path):
 
 
 def test_other_files(data, whole, tmp_path):
-    """Another text is refused. The weights belong to the words of the run's own vocabulary."""
+    """Another text is refused. Another vocabulary is ignored: the run has its own."""
     shutil.copytree(data, tmp_path / "data")
     config = write_config(tmp_path, tmp_path / "data", {})
     with pytest.raises(Killed):
@@ -153,12 +153,12 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
 
 def draw():
-    # An odd number of normal numbers: NumPy keeps the other one of a pair.
+    # NumPy draws normal numbers in pairs, and keeps one of an odd number.
     return random.gauss(0, 1), numpy.random.normal(size=3).tolist(), torch.randn(3).tolist()
 
 
 def test_numbers_are_drawn_again(tmp_path, monkeypatch):
-    """Also from a file that `torch.load` reads without trusting it, and on another device."""
+    """From a file that `torch.load` reads with `weights_only`, also on another device."""
     calls = []
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: f"of {device}")
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda *given: calls.append(given))

@@ -23,7 +23,7 @@ processes = multiprocessing.get_context("fork")
 
 @pytest.fixture
 def calls(monkeypatch):
-    """What AllenNLP's `train_model` is called with, and the files that it finds."""
+    """The arguments of calls of AllenNLP's `train_model`, and the files in the folder."""
     found = []
 
     def train(params, folder, recover, force, node_rank, packages):
@@ -35,7 +35,7 @@ def calls(monkeypatch):
 
 
 def test_arguments_and_folders(tmp_path, calls):
-    """Processes that are spawned need the plugin, too."""
+    """Spawned processes import the plugin, too."""
     assert allennlp.commands.train.train_model is train_model
     run = tmp_path / "new" / "run"
     train_model(Params({}), str(run), node_rank=1, include_package=["mine"])
@@ -43,7 +43,7 @@ def test_arguments_and_folders(tmp_path, calls):
     (tmp_path / "kept.txt").touch()
     (run / "vocabulary").mkdir()
     (run / "link").symlink_to(tmp_path)
-    inode = run.stat().st_ino  # A mount point can't be removed.
+    inode = run.stat().st_ino  # The folder may be a mount point, which can't be removed.
     train_model(Params({}), run, force=True)
     ours = "allennlp_elmo_plugin.plugin.registration"
     assert calls == [
@@ -63,7 +63,7 @@ def test_one_process_at_a_time(tmp_path, calls, arguments):
         train_model(Params({}), tmp_path, **arguments)
     assert calls == [] and list(read_files(tmp_path)) == ["config.json"]
     os.close(descriptor)
-    for _ in range(2):  # The first one gives the lock back.
+    for _ in range(2):  # The first call releases the lock.
         train_model(Params({}), tmp_path, **arguments)
     assert len(calls) == 2
 

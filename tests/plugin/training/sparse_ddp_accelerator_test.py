@@ -1,4 +1,4 @@
-"""Gradients averaged by real processes, against one process that has all rows."""
+"""Gradients averaged over real processes."""
 
 import pytest
 import torch
@@ -31,6 +31,7 @@ class _Tables(BidirectionalLanguageModel):
         torch.nn.Module.__init__(self)
         self.dense = torch.nn.Linear(1, 1)
         self.tables = torch.nn.ParameterList(torch.zeros(shape, dtype=dtype) for shape in SHAPES)
+        self.tied = torch.nn.ParameterList([self.tables[0]])
 
     def sparse_gradient_parameters(self):
         return list(self.tables)
@@ -43,6 +44,7 @@ def _averaged(rank, kind, world_size):
         Params({"type": "torch", **settings}), local_rank=rank, world_size=world_size
     )
     _, wrapped = accelerator.wrap_model(model)
+    assert len(wrapped.model._build_params_for_reducer()[0]) == len(list(model.dense.parameters()))
     for parameter, shape in zip(model.tables, SHAPES):
         parameter.grad = _random_gradient(rank, kind, shape)
     wrapped.average_sparse_gradients()

@@ -1,4 +1,4 @@
-"""What `allennlp train` of a language model prints in the end, of whichever kind the end is."""
+"""What `allennlp train` of a language model prints when it ends, stops or fails."""
 
 import json
 import re
@@ -69,7 +69,7 @@ def test_interrupted_and_recovered(
 
     run(config, "-s", folder, "-o", overrides, "--recover")
     assert_equal_runs(folder, whole)
-    # No batch was trained twice.
+    # It trained no batch twice.
     assert (folder / "losses0.jsonl").read_bytes() == (whole / "losses0.jsonl").read_bytes()
     lines = capsys.readouterr().out.splitlines()[-7:]
     assert lines[0].split() == ["training", "validation"]
