@@ -47,9 +47,7 @@ def test_offline(monkeypatch, value):
         Elmo(value)
 
 
-def test_without_a_connection_what_was_downloaded_before_is_used_at_once(
-    tmp_path, monkeypatch, caplog
-):
+def test_an_earlier_download_is_used_at_once(tmp_path, monkeypatch, caplog):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("time.sleep", lambda _: pytest.fail("waits"))
