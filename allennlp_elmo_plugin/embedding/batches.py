@@ -71,8 +71,8 @@ class BatchEmbedder:
         torch.cuda.empty_cache()
         if can_split:
             half = len(batch) // 2
-            halves = batch[:half], batch[half:]
-            return [array for each in halves for array in self._embed(each, output_format)]
+            halves = [self._embed(part, output_format) for part in (batch[:half], batch[half:])]
+            return [*halves[0], *halves[1]]
         longest = max(map(len, batch)) + 2
         self._segment_steps = max(min(self._segment_steps, longest) // 2, 1)
         return self._embed(batch, output_format)
@@ -80,8 +80,8 @@ class BatchEmbedder:
     @model_call
     def _embed_in_segments(self, batch: list[list[str]], output_format: str) -> list[numpy.ndarray]:
         """
-        Run segments of each direction, each from the state that it left in the segment before: the
-        numbers are those of one run.
+        Run each direction in segments, which start from the state at the end of the last one, so
+        that the numbers are those of one run.
         """
         bilm = self.elmo_bilm
         begin, end = bilm.token_layer.boundary_words
@@ -124,8 +124,8 @@ def batches_by_length(
     lengths: Sequence[int], batch_tokens: int, batch_size: int | None = None
 ) -> Iterator[Sequence[int]]:
     """
-    Yield the indices of the sentences of each batch, given their numbers of words: sentences of
-    similar lengths, with at most `batch_tokens` tokens, boundaries counted, or one sentence.
+    Yield batches of sentences of similar lengths, which are numbers of words, as indices. A batch
+    has at most `batch_tokens` tokens with the sentence boundaries, or one sentence.
     """
     batch: list[int] = []
     n_tokens = 0

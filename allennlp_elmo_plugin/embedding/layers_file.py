@@ -70,8 +70,8 @@ class LayersFile:
             self.add(key, layers)
         except (OSError, RuntimeError, ValueError) as error:
             raise ValueError(
-                f"{place}: the sentence {sentence!r} is to HDF5 no key, the same one as before, or "
-                "a folder of it; use line numbers (no `--use-sentence-keys`)"
+                f"{place}: HDF5 can't store the sentence {sentence!r} as a key, or has it already, "
+                "perhaps as a folder; use line numbers (no `--use-sentence-keys`)"
             ) from error
 
     def write_mapping(self, mapping: dict[str, str], names: Sequence[str]) -> None:

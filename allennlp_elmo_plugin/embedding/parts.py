@@ -1,4 +1,4 @@
-"""The parts of a text that is being embedded, a file each in the folder `OUTPUT.parts`."""
+"""The finished parts of a text that is being embedded: files in the folder `OUTPUT.parts`."""
 
 import io
 import itertools
@@ -17,7 +17,7 @@ from allennlp_elmo_plugin.files.whole import LateErrorFile
 
 
 class Part(NamedTuple):
-    """Sentences, their numbers of words, their layers flattened, and the states carried on."""
+    """Sentences, how many vectors each has, their flattened layers, and the carried states."""
 
     sentences: list[str]
     lengths: list[int]
@@ -27,8 +27,8 @@ class Part(NamedTuple):
 
 class PartsFolder:
     """
-    The folder of the parts of an output, each of which appears whole, by its number. Nothing is
-    synced: after a loss of power the folder has to be removed.
+    The folder of an output's parts, numbered files that appear whole. Nothing is synced: after a
+    loss of power, the folder has to be removed.
     """
 
     def __init__(self, output: str) -> None:
@@ -46,11 +46,11 @@ class PartsFolder:
         if not self.has_parts():
             with self._write("settings.json") as new:
                 new.write(json.dumps(settings).encode())
-        found = json.loads((self._path / "settings.json").read_text())
-        for key in sorted({*found, *settings}):
-            if found.get(key) != settings.get(key):
+        saved = json.loads((self._path / "settings.json").read_text())
+        for key in sorted({*saved, *settings}):
+            if saved.get(key) != settings.get(key):
                 raise ValueError(
-                    f"{self._path} is of a run with other settings: {key} was {found.get(key)!r} "
+                    f"{self._path} is of a run with other settings: {key} was {saved.get(key)!r} "
                     f"and is {settings.get(key)!r}. Give the same ones, or remove it"
                 )
 
@@ -64,7 +64,7 @@ class PartsFolder:
         return map(self.read, itertools.takewhile(self.has, itertools.count()))
 
     def read(self, number: int) -> Part:
-        """Return a part, whose layers are read when they are used."""
+        """Return a part. Its layers are read from the disk when they are used."""
         path = self._path / f"{number:05}"
         try:
             return Part(*torch.load(path, weights_only=True, mmap=True))
