@@ -112,7 +112,7 @@ def test_squad():
 
 
 def test_class_accuracy():
-    gold, predicted = ["0", "0", "1", "1", "1", "4"], ["0", "1", "1", "3", "1", "0"]
+    gold, predicted = ["0", "0", "1", "1", "1", "4"], ["0", "1", "1", "3", "1", "1"]
     assert scorers.class_accuracy(gold, predicted) == pytest.approx(
         {"accuracy": 50, "accuracy-0": 50, "accuracy-1": 200 / 3, "accuracy-4": 0}
     )
