@@ -115,7 +115,6 @@ def test_a_pipe_a_package_and_a_log_file(elmo, run, monkeypatch):
 
 def test_ray_gets_the_work(elmo, monkeypatch):
     """tests/embedding/ray_workers_test.py has what it does."""
-    # No parts are there, since it starts again.
     embed_parts = Mock(side_effect=lambda *_, **__: Path("out.parts").mkdir())
     monkeypatch.setattr(command, "embed_parts", embed_parts)
     elmo("--all")
@@ -123,10 +122,11 @@ def test_ray_gets_the_work(elmo, monkeypatch):
     elmo(ray)
     assert not embed_parts.called  # It is complete.
     Path("out.parts").mkdir()
-    elmo(f"{ray} --force --precision bfloat16")
+    elmo(f"{ray} --force --precision bfloat16 --vocab-path text")
     ((paths, given),) = embed_parts.call_args_list
     assert paths == ("text", "out")
     model, options = given.pop("model"), given.pop("options")
-    assert (model["options_file"], model["precision"]) == ("elmo", "bfloat16")
+    assert (model["options_file"], model["vocab_to_cache"][0]) == ("elmo", "Alice")
+    assert model["precision"] == "bfloat16"
     assert (options["num_shards"], options["batch_tokens"]) == (2, 4096)
     assert given == {"workers": 1, "gpus": 0.5, "packages": [], "debug": False}
