@@ -20,11 +20,15 @@ MANY_ROWS = 8
 
 
 def padded_rows(rows: torch.Tensor) -> torch.Tensor:
-    """Pad rows to one of few numbers: oneDNN keeps a megabyte or more for each shape."""
+    """Pad rows on the CPU to one of few numbers: oneDNN keeps a megabyte or more for each."""
     n = rows.size(0)
     step = max(MANY_ROWS, 2 ** (n.bit_length() - 5))
     n_padded = max(-(-n // step), 1) * step
-    return rows if n == n_padded else torch.nn.functional.pad(rows, (0, 0, 0, n_padded - n))
+    return (
+        rows
+        if n == n_padded or rows.device.type != "cpu"
+        else torch.nn.functional.pad(rows, (0, 0, 0, n_padded - n))
+    )
 
 
 @functools.cache
