@@ -26,7 +26,8 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     weight_gradient,
 )
 
-# The inputs' part of the gates is computed for as many steps ahead as fit into this size.
+# The inputs' part of the gates is computed for as many steps ahead as fit into this size, on a GPU
+# into 256 MB.
 _CHUNK_BYTES = 8 * 2**20
 
 LstmState = tuple[torch.Tensor, torch.Tensor]
@@ -77,14 +78,17 @@ def run_steps(
     all_gates = all_cells.new_empty(n_layers, n_sequences, 4 * dim)
     workspace = torch.empty_like(all_cells)
     state = projection = None
-    if n_sequences == 1 and layers[0].state.is_exact:
-        # One row is multiplied fastest by the weights as they are, of all layers at once.
+    on_gpu = all_cells.device.type != "cpu"
+    if on_gpu or (n_sequences == 1 and layers[0].state.is_exact):
+        # A GPU starts fewer operations if it multiplies all layers at once. On the CPU, one row is
+        # multiplied fastest by the weights as they are.
         state = stacked(*(each.state for each in layers))
         if layers[0].projection:
             projection = stacked(*(each.projection for each in layers if each.projection))
-    from_inputs = zip(*(_input_gates(*each, batch_sizes) for each in zip(layers, inputs)))
+    chunk_bytes = 32 * _CHUNK_BYTES if on_gpu else _CHUNK_BYTES
+    from_inputs = _input_gates(layers, inputs, batch_sizes, chunk_bytes, state is not None)
     start = n_rows = 0
-    # Of each step: (n_layers, size, projection_dim), and for each layer (size, 4 * dim)
+    # Of each step: (n_layers, size, projection_dim), (n_layers, size, 4 * dim)
     steps = zip(batch_sizes, all_outputs.split(batch_sizes, 1), from_inputs)
     for size, outputs, arguments in steps:
         if size != n_rows:  # at first, and where sequences have ended
@@ -97,7 +101,7 @@ def run_steps(
             for layer, rows, added, out in zip(layers, before, arguments, gates):
                 torch.sigmoid(layer.state.product(rows, added).to(out.dtype), out=out)
         else:
-            torch.sigmoid(torch.stack(arguments).baddbmm_(before, state), out=gates)
+            torch.sigmoid(arguments.baddbmm_(before, state).to(gates.dtype), out=gates)
         candidate.mul_(TWO).sub_(ONE)
         cells.mul_(forget_gate).addcmul_(in_gate, candidate)
         if cell_clip is not None:
@@ -107,7 +111,7 @@ def run_steps(
             for layer, rows, out in zip(layers, hidden.to(dtype), outputs):
                 out.copy_(rows if layer.projection is None else layer.projection.product(rows))
         else:
-            torch.bmm(hidden, projection, out=outputs)
+            torch.bmm(hidden.to(dtype), projection, out=outputs)
         before = outputs  # (n_layers, size, projection_dim)
         if proj_clip is not None:
             outputs.clamp_(-proj_clip, proj_clip)
@@ -119,19 +123,32 @@ def run_steps(
 
 
 def _input_gates(
-    layer: LstmWeights, inputs: torch.Tensor, batch_sizes: list[int]
-) -> Iterator[torch.Tensor]:
-    """Yield the inputs' part of the gates step by step, shape `(size, 4 * dim)`."""
-    inputs = inputs.to(layer.input.dtype)
-    chunk_size = _CHUNK_BYTES // (layer.bias.numel() * inputs.element_size())
+    layers: Sequence[LstmWeights],
+    inputs: Sequence[torch.Tensor],
+    batch_sizes: list[int],
+    chunk_bytes: int,
+    in_one: bool,
+) -> Iterator[Any]:
+    """
+    Yield the inputs' part of the gates step by step, shape `(size, 4 * dim)` for each layer, or
+    `in_one` tensor.
+    """
+    inputs = [rows.to(layer.input.dtype) for layer, rows in zip(layers, inputs)]
+    chunk_size = chunk_bytes // (layers[0].bias.numel() * inputs[0].element_size())
     start = 0
     sizes: list[int] = []
     for t, size in enumerate(batch_sizes):
         sizes.append(size)
         if t + 1 == len(batch_sizes) or sum(sizes) + batch_sizes[t + 1] > chunk_size:
             end = start + sum(sizes)
-            rows = padded_rows(inputs[start:end])
-            yield from layer.input.product(rows, layer.bias)[: end - start].split(sizes)
+            products = [
+                layer.input.product(padded_rows(rows[start:end]), layer.bias)[: end - start]
+                for layer, rows in zip(layers, inputs)
+            ]
+            if in_one:
+                yield from torch.stack(products).split(sizes, 1)
+            else:
+                yield from zip(*(product.split(sizes) for product in products))
             start, sizes = end, []
 
 
