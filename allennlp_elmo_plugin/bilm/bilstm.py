@@ -141,9 +141,8 @@ class BiLstm(torch.nn.Module):
         results = run_in_parallel(calls) if in_threads else [call() for call in calls]
         ran = {direction: each for result in results for direction, each in result.items()}
         for direction, (_, last_states) in ran.items():
-            for index, last_state in enumerate(last_states):
-                for rows, last in zip(self.part(states, direction, index), last_state):
-                    rows.index_copy_(0, packings[direction].order, last)
+            for rows, last in zip(self.part(states, direction), zip(*last_states)):
+                rows.index_copy_(1, packings[direction].order, torch.stack(last))
         carried.write(states)
         return {direction: layers for direction, (layers, _) in ran.items()}
 
@@ -181,12 +180,13 @@ class BiLstm(torch.nn.Module):
         results: dict[str, tuple[list[torch.Tensor], list[LstmState]]]
         results = {direction: ([], []) for direction in directions}
         vectors = [inputs[direction] for direction in directions]
+        parts = [self.part(states, direction) for direction in directions]
+        starts = [[each.index_select(1, packing.order) for each in part] for part in parts]
         for index in range(self.num_layers):
             vectors = [self.drop(each, packing) for each in vectors]
-            parts = [self.part(states, direction, index) for direction in directions]
-            starts = [(outputs[packing.order], cells[packing.order]) for outputs, cells in parts]
             lstms = [self.layer(direction, index) for direction in directions]
-            ran = run_layers(lstms, vectors, packing, starts, self.recurrent_dropout)
+            of_layer = [(outputs[index], cells[index]) for outputs, cells in starts]
+            ran = run_layers(lstms, vectors, packing, of_layer, self.recurrent_dropout)
             outputs = [output for output, _ in ran]  # (n_tokens, projection_dim) each
             if self.use_skip_connections and index > 0:
                 # The input as the layer saw it, dropout included
@@ -197,8 +197,8 @@ class BiLstm(torch.nn.Module):
             vectors = outputs
         return results
 
-    def part(self, states: States, direction: str, index: int) -> LstmState:
-        """Return views of a layer's outputs and cells, shape `(n_rows, its dim)` each."""
+    def part(self, states: States, direction: str) -> States:
+        """Return views of a direction's outputs and cells, shape `(n_layers, n_rows, dim)` each."""
         place = list(self.directions).index(direction)
-        outputs, cells = (each[index].chunk(len(self.directions), 1)[place] for each in states)
+        outputs, cells = (each.chunk(len(self.directions), 2)[place] for each in states)
         return outputs, cells

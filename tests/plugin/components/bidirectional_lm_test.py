@@ -185,9 +185,9 @@ def train(rank, options, folder, n_processes=1, arrays=None):
             key = "token_ids" if model.options.char_cnn is None else "tokens_characters"
             step[f"batch/{key}{SUFFIXES[direction]}"] = tokens
             step[f"batch/next_token_id{SUFFIXES[direction]}"] = targets
-            for layer in range(model.options.n_layers):
-                state = model.bilm.lstm.part(model._carried[True].states, direction, layer)
-                for name, values in zip("mc", state):
+            states = model.bilm.lstm.part(model._carried[True].states, direction)
+            for name, layers in zip("mc", states):
+                for layer, values in enumerate(layers):
                     step[f"state/{direction}/layer{layer}/{name}"] = values.clone()
         steps.append(step)
     sums = [optimizer.state[parameter]["sum"] for parameter in model.parameters()]
