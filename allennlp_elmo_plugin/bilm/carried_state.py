@@ -58,11 +58,6 @@ class CarriedState:
         """Return `states`, on the CPU. To restore them, assign them again."""
         return None if self.states is None else (self.states[0].cpu(), self.states[1].cpu())
 
-    def row(self, index: int) -> torch.Tensor:
-        """Return all outputs and cells of a row, one after the other."""
-        assert self.states is not None
-        return torch.cat([each[:, index].flatten() for each in self.states])
-
 
 class FixedState(CarriedState):
     """

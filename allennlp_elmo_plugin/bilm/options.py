@@ -78,21 +78,16 @@ class BiLmOptions:
     """
     The options of bilm-tf's options.json, typed and checked: what a biLM is made of.
 
-    `n_characters` is no field: bilm-tf's prediction needs 262, so that is written.
-
-    | field | what it is |
-    |---|---|
-    | `lstm_dim`, `projection_dim` | cells of an LSTM layer and size of its output, per direction |
-    | `cell_clip`, `proj_clip` | bounds of the cell state and of the projected output |
-    | `use_skip_connections` | whether each layer but the first adds its input to its output |
-    | `char_cnn` | the character encoder; `None` for a token embedding |
-    | `dropout` | in training, on every layer's input and on the top layer's output |
-    | `n_tokens_vocab` | words of the softmax, and of the token embedding if there is one |
-    | `sample_softmax` | whether training draws `n_negative_samples_batch` per direction and batch |
-    | `share_embedding_softmax` | whether the softmax's weight is the token embedding |
-    | `training` | bilm-tf's other keys (`unroll_steps`, `n_epochs`, ...), kept for writing |
-    | `project_lstm` | whether LSTM outputs are projected; `None`: if that changes their size |
-    | `project_characters` | the same of character encodings |
+    `lstm_dim` is the number of cells of an LSTM layer and `projection_dim` the size of its output,
+    per direction; `cell_clip` and `proj_clip` bound the two. With `use_skip_connections`, each
+    layer but the first adds its input to its output. `char_cnn` is `None` for a token embedding,
+    whose words, and those of the softmax, are `n_tokens_vocab`; with `share_embedding_softmax` both
+    have one weight. In training, `dropout` applies to every layer's input and to the top layer's
+    output, and with `sample_softmax`, `n_negative_samples_batch` words are drawn per direction and
+    batch. `training` has bilm-tf's other keys, which are only written back. LSTM outputs and
+    character encodings are projected if `project_lstm` and `project_characters` say so; with
+    `None`, if that changes their size. `n_characters` is no field: bilm-tf's prediction needs 262,
+    so that is written.
     """
 
     lstm_dim: int = _option("lstm.dim", _whole(1))

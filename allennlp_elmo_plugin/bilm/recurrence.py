@@ -85,8 +85,7 @@ def run_steps(
         state = stacked(*(each.state for each in layers))
         if layers[0].projection:
             projection = stacked(*(each.projection for each in layers if each.projection))
-    chunk_bytes = 32 * _CHUNK_BYTES if on_gpu else _CHUNK_BYTES
-    from_inputs = _input_gates(layers, inputs, batch_sizes, chunk_bytes, state is not None)
+    from_inputs = _input_gates(layers, inputs, batch_sizes, state is not None)
     start = n_rows = 0
     # Of each step: (n_layers, size, projection_dim), (n_layers, size, 4 * dim)
     steps = zip(batch_sizes, all_outputs.split(batch_sizes, 1), from_inputs)
@@ -126,30 +125,29 @@ def _input_gates(
     layers: Sequence[LstmWeights],
     inputs: Sequence[torch.Tensor],
     batch_sizes: list[int],
-    chunk_bytes: int,
     in_one: bool,
 ) -> Iterator[Any]:
-    """
-    Yield the inputs' part of the gates step by step, shape `(size, 4 * dim)` for each layer, or
-    `in_one` tensor.
-    """
+    """Yield the inputs' part of the gates step by step, for each layer or `in_one` tensor."""
     inputs = [rows.to(layer.input.dtype) for layer, rows in zip(layers, inputs)]
-    chunk_size = chunk_bytes // (layers[0].bias.numel() * inputs[0].element_size())
-    start = 0
-    sizes: list[int] = []
-    for t, size in enumerate(batch_sizes):
-        sizes.append(size)
-        if t + 1 == len(batch_sizes) or sum(sizes) + batch_sizes[t + 1] > chunk_size:
-            end = start + sum(sizes)
-            products = [
-                layer.input.product(padded_rows(rows[start:end]), layer.bias)[: end - start]
-                for layer, rows in zip(layers, inputs)
-            ]
-            if in_one:
-                yield from torch.stack(products).split(sizes, 1)
-            else:
-                yield from zip(*(product.split(sizes) for product in products))
-            start, sizes = end, []
+    chunk_bytes = _CHUNK_BYTES if inputs[0].device.type == "cpu" else 32 * _CHUNK_BYTES
+    n_rows = chunk_size = chunk_bytes // (layers[0].bias.numel() * inputs[0].element_size())
+    chunks: list[list[int]] = []  # The sizes of the steps of each
+    for size in batch_sizes:
+        n_rows += size
+        if n_rows > chunk_size:
+            chunks.append([])
+            n_rows = size
+        chunks[-1].append(size)
+    parts = zip(*(rows.split(list(map(sum, chunks))) for rows in inputs))
+    for sizes, rows_of_layers in zip(chunks, parts):
+        products = [
+            layer.input.product(padded_rows(rows), layer.bias)[: sum(sizes)]
+            for layer, rows in zip(layers, rows_of_layers)
+        ]
+        if in_one:
+            yield from torch.stack(products).split(sizes, 1)
+        else:
+            yield from zip(*(product.split(sizes) for product in products))
 
 
 class Recurrence(torch.autograd.Function):

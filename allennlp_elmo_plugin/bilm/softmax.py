@@ -120,14 +120,14 @@ class _SampledLoss(torch.autograd.Function):
             grad_weight[:n_samples] = grad_samples[:-1].t()
             torch.mul(hidden, grad_column, out=grad_weight[n_samples:])
             grad_bias = torch.cat([grad_samples[-1], grad_target_logits])
-            on_cpu = words.device.type == "cpu"
-            if on_cpu:  # the number of distinct words would have to be copied from a GPU
+            # The number of distinct words would have to be copied from a GPU.
+            if words.device.type == "cpu":
                 words, index = words.unique(return_inverse=True)
                 grad_weight, grad_bias = (
                     rows.new_zeros(len(words), *rows.shape[1:]).index_add_(0, index, rows)
                     for rows in (grad_weight, grad_bias)
                 )
-            ctx.shapes, ctx.is_coalesced = (weight.shape, bias.shape), on_cpu
+            ctx.shapes = weight.shape, bias.shape
             ctx.save_for_backward(grad_hidden, words, grad_weight, grad_bias)
         return nll.mean()
 
@@ -135,8 +135,9 @@ class _SampledLoss(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
         grad_hidden, ids, grad_weight, grad_bias = ctx.saved_tensors
         grad_hidden, *values = _scaled([grad_hidden, grad_weight, grad_bias], grad)
+        is_coalesced = ids.device.type == "cpu"
         sparse = (
-            torch.sparse_coo_tensor(ids.unsqueeze(0), rows, shape)._coalesced_(ctx.is_coalesced)
+            torch.sparse_coo_tensor(ids.unsqueeze(0), rows, shape)._coalesced_(is_coalesced)
             for rows, shape in zip(values, ctx.shapes)
         )
         return (None, grad_hidden, *sparse, None, None)

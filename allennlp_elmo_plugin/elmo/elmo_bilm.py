@@ -206,7 +206,8 @@ class ElmoBiLm(CachingModule, BiLm):
         state, before = CarriedState(), vectors.new_full((), math.inf)
         for _ in range(10):
             self.run(vectors, packing, state)
-            values = state.row(0)
+            assert state.states is not None
+            values = torch.cat([each.flatten() for each in state.states])
             if (values - before).abs().max() <= 1e-6:
                 break
             before = values
