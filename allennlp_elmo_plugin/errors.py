@@ -39,6 +39,8 @@ def run_or_end(
         ended = isinstance(error, Terminated)
         number, word = (signal.SIGTERM, "terminated") if ended else (signal.SIGINT, "interrupted")
         line = word + how_to_continue()
+    except BrokenPipeError:  # `| head` has read enough.
+        number, line = signal.SIGPIPE, ""
     except Exception as error:
         message = mistake(error)
         if message is None:

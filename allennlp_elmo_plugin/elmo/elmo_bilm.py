@@ -22,6 +22,7 @@ from allennlp_elmo_plugin.elmo.elmo_character_encoder import (
     ElmoCharacterEncoder,
     add_boundaries,
     check_gaps,
+    gaps,
 )
 from allennlp_elmo_plugin.elmo.many_langs_encoder import ManyLangsEncoder
 from allennlp_elmo_plugin.pretrained.checkpoints import many_langs
@@ -161,10 +162,11 @@ class ElmoBiLm(CachingModule, BiLm):
         if self._word_embedding is None or word_inputs is None:
             return None
         n_cached = self._word_embedding.num_embeddings
-        if not ((word_inputs >= 0) & (word_inputs < n_cached)).all():
+        is_cached, is_word = (word_inputs >= 0) & (word_inputs < n_cached), word_inputs > 0
+        all_cached, *has_gap = torch.hstack([is_cached.all(), gaps(is_word)]).tolist()
+        if not all_cached:
             return None
-        is_word = word_inputs > 0
-        check_gaps(is_word)
+        check_gaps(has_gap)
         vectors = self._word_embedding(word_inputs)  # (batch_size, timesteps, dim)
         boundaries = self._bos_embedding.to(vectors), self._eos_embedding.to(vectors)
         vectors, mask = add_boundaries(vectors, is_word.sum(1), *boundaries)

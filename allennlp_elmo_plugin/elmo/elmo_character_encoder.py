@@ -1,5 +1,6 @@
 """AllenNLP's `_ElmoCharacterEncoder`: checks, completes and encodes ELMo's character ids."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -69,13 +70,14 @@ class ElmoCharacterEncoder(CharacterEncoder):
         inputs = fit_width(inputs, self.options.max_characters_per_token)
         is_word = (inputs > 0).any(-1)  # (batch_size, timesteps)
         if inputs.numel():
-            low, high = torch.stack(torch.aminmax(inputs)).tolist()
+            # One copy from a GPU, for both checks.
+            low, high, *has_gap = torch.hstack([*torch.aminmax(inputs), gaps(is_word)]).tolist()
             if low < 0 or high >= N_CHARACTERS:
                 raise ValueError(
                     f"got character ids from {low} to {high}, but they go from 0 (no word) to "
                     f"{N_CHARACTERS - 1}: are these word ids?"
                 )
-        check_gaps(is_word)
+            check_gaps(has_gap)
         bounded, mask = add_boundaries(
             inputs,
             is_word.sum(-1),
@@ -107,9 +109,12 @@ def fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
     return cut
 
 
-def check_gaps(is_word: torch.Tensor) -> None:
-    """Raise a `ValueError` if a row of shape `(batch_size, timesteps)` has a word after padding."""
-    has_gap = (is_word[:, 1:] & ~is_word[:, :-1]).any(1).tolist()
+def gaps(is_word: torch.Tensor) -> torch.Tensor:
+    """Return which rows of shape `(batch_size, timesteps)` have a word after padding."""
+    return (is_word[:, 1:] & ~is_word[:, :-1]).any(1)
+
+
+def check_gaps(has_gap: Sequence[int]) -> None:
     if any(has_gap):
         raise ValueError(
             f"row {has_gap.index(True)} of the batch has a word after zeros, which are padding: "

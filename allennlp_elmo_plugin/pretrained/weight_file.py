@@ -7,7 +7,7 @@ import torch
 
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.softmax import Softmax
-from allennlp_elmo_plugin.files.whole import LateErrorFile, PathLike
+from allennlp_elmo_plugin.files.whole import LateErrorFile, PathLike, whole_file
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import (
     Dataset,
     datasets,
@@ -32,8 +32,8 @@ def read_weights(path: PathLike, model: BiLm) -> None:
 
 def write_weights(path: PathLike, bilm: BiLm, dtype: str = "float32") -> None:
     """
-    Write a biLM as weights.hdf5 in the published layout. With `dtype` `"float16"`, numbers are
-    rounded, and one that float16 can't express is a `ValueError`.
+    Write a biLM as weights.hdf5 in the published layout, whole or not at all. With `dtype`
+    `"float16"`, numbers are rounded, and one that float16 can't express is a `ValueError`.
     """
     _write(path, bilm, list(datasets(bilm.options, bilm.forget_bias)), dtype)
 
@@ -50,7 +50,8 @@ def _write(path: PathLike, model: torch.nn.Module, table: list[Dataset], dtype: 
     n_bytes = sum(4 * math.prod(dataset.shape) for dataset in table)
     with (
         step_bar(f"writing {os.path.basename(path)}", n_bytes) as update,
-        LateErrorFile(path) as file,
+        whole_file(path) as staged,
+        LateErrorFile(staged) as file,
         h5py.File(file, "w") as weight_file,
     ):
         for dataset in table:

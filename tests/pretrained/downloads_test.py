@@ -1,38 +1,84 @@
 """What an address or a short name gives with and without a connection."""
 
+import hashlib
+import json
+import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from unittest.mock import create_autospec
 
-import huggingface_hub
-import numpy as np
 import pytest
 import requests
 from allennlp.common.checks import ConfigurationError
 from cached_path.util import resource_to_filename
 
-from allennlp_elmo_plugin import Elmo, ElmoEmbedder
+from allennlp_elmo_plugin import Elmo
 from allennlp_elmo_plugin.pretrained.downloads import cached_path
-from allennlp_elmo_plugin.pretrained.file_names import PATTERNS
 from allennlp_elmo_plugin.pretrained.find_model import BUNDLED_MODEL
 
 ADDRESS = "http://localhost:9/elmo_options.json"
 
 
-def test_a_model_on_the_hub(monkeypatch):
-    """By its name, with no other files than a model's, and by that of its options."""
-    names = {"snapshot_download": lambda *_, **__: str(BUNDLED_MODEL)}
-    names["hf_hub_download"] = lambda _, name: str(BUNDLED_MODEL / name)
-    for name, download in names.items():
-        download = create_autospec(getattr(huggingface_hub, name), side_effect=download)
-        monkeypatch.setattr(huggingface_hub, name, download)
-    expected = ElmoEmbedder("tiny").embed_sentence(["A", "sentence"])
-    for name in ("hf://user/model", "hf://user/model/options.json"):
-        assert np.array_equal(ElmoEmbedder(name).embed_sentence(["A", "sentence"]), expected)
-    snapshots = huggingface_hub.snapshot_download
-    snapshots.assert_called_once_with("user/model", allow_patterns=[*PATTERNS])
-    files = [call.args for call in huggingface_hub.hf_hub_download.call_args_list]
-    assert files == [("user/model", "options.json"), ("user/model", "weights.hdf5")]
+class Hub(BaseHTTPRequestHandler):
+    """A Hugging Face Hub that has the bundled model as `user/model`."""
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def do_GET(self):
+        name = self.path.split("/")[-1]
+        content = b""
+        names = [*(path.name for path in BUNDLED_MODEL.iterdir()), "model.bin"]
+        if self.path.startswith("/api/models/user/model/revision/main"):
+            files = [{"rfilename": name} for name in names]
+            content = json.dumps({"id": "user/model", "sha": "5" * 40, "siblings": files}).encode()
+        elif self.path.startswith("/api/models/user/model/tree/"):  # asked by later versions
+            files = [{"type": "file", "path": name, "size": 1, "oid": name} for name in names]
+            content = json.dumps(files).encode()
+        elif self.path.startswith("/user/model/resolve/") and (BUNDLED_MODEL / name).is_file():
+            content = (BUNDLED_MODEL / name).read_bytes()
+        self.send_response(200 if content else 404)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("ETag", f'"{hashlib.sha1(content).hexdigest()}"')
+        self.send_header(
+            *(("X-Repo-Commit", "5" * 40) if content else ("X-Error-Code", "RepoNotFound"))
+        )
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_model_on_the_hub(tmp_path, subprocess_environment):
+    """By its name, and by that of its options; then without a connection."""
+    with ThreadingHTTPServer(("localhost", 0), Hub) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        environment = {
+            **subprocess_environment,
+            "HF_ENDPOINT": f"http://localhost:{server.server_port}",
+            "HF_HOME": str(tmp_path),
+        }
+        program = """
+import numpy
+from allennlp_elmo_plugin import ElmoEmbedder
+
+expected = ElmoEmbedder("tiny").embed_sentence(["A", "sentence"])
+for name in ("hf://user/model", "hf://user/model/options.json"):
+    assert numpy.array_equal(ElmoEmbedder(name).embed_sentence(["A", "sentence"]), expected)
+try:
+    ElmoEmbedder("hf://user/other")
+except ValueError as error:
+    assert "cannot download hf://user/other (RepositoryNotFoundError: " in str(error), error
+"""
+        subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+        server.shutdown()
+    downloaded = {path.name for path in Path(tmp_path).rglob("snapshots/*/*")}
+    assert {"options.json", "weights.hdf5"} <= downloaded and "model.bin" not in downloaded
+    offline = program[: program.index("try:")]
+    subprocess.run([sys.executable, "-c", offline], env=environment, check=True)
 
 
 @pytest.mark.parametrize("value", ["small", ADDRESS])

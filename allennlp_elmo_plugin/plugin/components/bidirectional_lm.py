@@ -112,9 +112,8 @@ class BidirectionalLanguageModel(Model):
         if precision not in ("float32", "bfloat16"):
             raise ConfigurationError(f"precision is {precision!r}; use float32 or bfloat16")
         for name, rate in (("recurrent_dropout", recurrent_dropout), ("state_reset", state_reset)):
-            if (
-                rate is None or not 0 <= rate < 1
-            ):  # AllenNLP lets a config's null pass for a number.
+            # AllenNLP lets a config's null pass for a number.
+            if rate is None or not 0 <= rate < 1:
                 raise ConfigurationError(f"{name} is {rate!r}; use a number from 0 to below 1")
         arguments = {
             "num_samples": num_samples,
@@ -154,10 +153,14 @@ class BidirectionalLanguageModel(Model):
 
     def _make_layers(self, n_words: int, pretrained: Optional[PretrainedLanguageModel]) -> None:
         options = self.options
-        self.bilm = BiLm(options)
+        # A pretrained model of characters has all parameters: none needs to be initialised.
+        is_copy = pretrained is not None and options.char_cnn is not None
+        self.bilm = BiLm(options, device="meta" if is_copy else None)
         n_samples = options.n_negative_samples_batch if options.sample_softmax else 0
         shared: Any = self.bilm.token_layer.weight if options.share_embedding_softmax else None
         self.softmax = Softmax(n_words, options.projection_dim, n_samples, shared)
+        if is_copy:
+            self.bilm.to_empty(device=torch.empty(0).device)
         if pretrained is not None:
             words = self.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
             pretrained.copy_to(self, [words[index] for index in range(n_words)])
@@ -304,7 +307,7 @@ class BidirectionalLanguageModel(Model):
         self._last_window.update(state["last_window"])
         for direction, perplexity in self._perplexities.items():
             vars(perplexity).update(state["perplexities"][direction])
-        vars(self._unknown).update(state["unknown"])
+        vars(self._unknown).update(state.get("unknown", {}))
         if self.softmax.sampler is not None:
             self.softmax.sampler.load_state_dict(state["sampler"])
 
