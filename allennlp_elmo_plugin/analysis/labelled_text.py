@@ -2,12 +2,11 @@
 
 import random
 import re
-import string
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from allennlp_elmo_plugin.text.lines import open_lines
+from allennlp_elmo_plugin.text.lines import open_lines, without_mark
 
 # In CoNLL-U: a token of several words, which follow, or an omitted word.
 _NO_WORD_OF_CONLL_U = re.compile(r"\d+[-.]\d+")
@@ -38,19 +37,19 @@ def read_sentences(files: Sequence[Path], columns: Sequence[int]) -> list[Labell
     for file in files:
         sentences.append(LabelledSentence([], []))
         with open_lines(file) as lines:
-            for number, line, cells in lines:
-                if "\t" in line:
-                    cells = [cell.strip(string.whitespace) for cell in line.split("\t")]
-                is_comment = columns[0] > 1 and line.startswith("#")
+            for line in map(without_mark, iter(lines.read_line, b"")):
+                parts = line.split(b"\t") if b"\t" in line.strip() else line.split()
+                cells = [lines.decode(part.strip()) for part in parts]
+                is_comment = columns[0] > 1 and line.startswith(b"#")
                 # CoNLL-2003 starts a document with -DOCSTART-.
-                if not cells or is_comment or cells[0] == "-DOCSTART-":
+                if not any(cells) or is_comment or cells[0] == "-DOCSTART-":
                     sentences.append(LabelledSentence([], []))
                     continue
                 if len(cells) == 10 and _NO_WORD_OF_CONLL_U.fullmatch(cells[0]):
                     continue
                 chosen = [cells[column - 1] for column in columns if column <= len(cells)]
                 if len(chosen) < len(columns) or not all(chosen):
-                    where = f"{file}, line {number + 1}"
+                    where = f"{file}, line {lines.number}"
                     raise ValueError(f"{where}: lacks column {max(columns)} or others of --columns")
                 word, key, label = chosen
                 words, examples = sentences[-1]
