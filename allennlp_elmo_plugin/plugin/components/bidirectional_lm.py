@@ -47,19 +47,17 @@ class BidirectionalLanguageModel(Model):
     `loss` is the mean negative log likelihood of a token in nats, `0.5 * (forward + backward)`.
     Its gradient is that of `num_steps * loss`, as in bilm-tf, so that bilm-tf's learning rate and
     gradient norm apply. In distributed training each process weights its loss by its share of the
-    words, so that the mean over the processes is that over all words.
-
-    Training uses the sampled softmax unless `num_samples` is 0, and evaluation always the full one.
-    Don't compare their losses or perplexities.
+    words, so that the mean over the processes is that over all words. Don't compare the losses or
+    perplexities of training with those of evaluation, which never uses the sampled softmax.
 
     # Parameters
 
     vocab : `Vocabulary`
         With the namespace `lm_tokens` that `allennlp elmo-vocab` writes.
     options, options_file : `Dict[str, Any]`, `str`, optional (default = `None`)
-        bilm-tf's options.json: its keys, or the file. Of the keys for training, the model uses
-        `dropout`, `sample_softmax`, `n_negative_samples_batch` and `share_embedding_softmax`.
-        Without `char_cnn` it has a token embedding.
+        bilm-tf's options.json: its keys, or the file. See `BiLmOptions`.
+    dropout, share_embedding_softmax, bidirectional : optional (default = `None`)
+        Values in place of those that the options have under these names.
     pretrained_file : `str`, optional (default = `None`)
         A language model to start from, by any name that `find_model` knows. Its options are the
         default. If its vocabulary differs, the words of both keep their rows in the softmax and in
@@ -69,8 +67,6 @@ class BidirectionalLanguageModel(Model):
     num_samples : `Union[int, str]`, optional (default = that of the options)
         Negative samples for a direction and batch; 0 trains with the full softmax. "auto" is 8,192,
         as in bilm-tf, for a vocabulary of at least 16,384 words, and 0 for a smaller one.
-    dropout : `float`, optional (default = that of the options)
-        On the input of every LSTM layer and on the output of the last.
     variational_dropout : `bool`, optional (default = `False`)
         Draw one mask of `dropout` for all words of a row in a window (Gal and Ghahramani 2016).
     recurrent_dropout : `float`, optional (default = `0.0`)
@@ -80,8 +76,6 @@ class BidirectionalLanguageModel(Model):
         The probability that a row starts a window of training from zero rather than from its
         carried state. At 0, as in bilm-tf, large learning rates of Adam can lead to states that
         the model never reaches from zero, where evaluation starts.
-    share_embedding_softmax, bidirectional : `bool`, optional (default = that of the options)
-        Whether the softmax's weight is the token embedding; `false` for the forward direction only.
     precision : `str`, optional (default = `"float32"`)
         Precision of the matrix products in training: "float32", or "bfloat16", which is faster on
         hardware that supports it. All else is float32, also under `torch.autocast`.
@@ -197,16 +191,15 @@ class BidirectionalLanguageModel(Model):
         all_targets = {"forward": targets}
         if self.options.bidirectional:
             all_targets["backward"] = targets_reverse  # type: ignore[assignment]
-        counts = {name: (each != IGNORED_TARGET).sum(1) for name, each in all_targets.items()}
-        counts.update(
-            {word: (targets == index).sum(1) for word, index in self._special_ids.items()}
-        )
+        counts = {name: (ids != IGNORED_TARGET).sum(1) for name, ids in all_targets.items()}
+        for word, index in self._special_ids.items():
+            counts[word] = (targets == index).sum(1)
         if window is not None:
             counts["window"] = window[:, 0]
         # In one copy from a GPU; shape (batch_size,) each
         counts = dict(zip(counts, torch.stack(list(counts.values())).cpu()))
         if window is not None:
-            self._follow(counts["window"].unsqueeze(1))
+            self._follow(int(counts["window"][0]))
         n_words = (counts["forward"] - counts[END_SENTENCE_WORD]).sum()
         self._unknown(counts[UNKNOWN_WORD].sum(), int(n_words))
         if self.training and self._state_reset:
@@ -233,11 +226,10 @@ class BidirectionalLanguageModel(Model):
             dense = [p for p in self.parameters() if p.requires_grad and id(p) not in sparse]
             zero = loss.new_zeros((), requires_grad=True)
             loss = loss + sum((p.reshape(-1)[:0].sum() for p in dense), zero)
-        outputs = {f"{direction}_loss": value.detach() for direction, value in losses.items()}
         if self.training:
             # The value is that of `loss`, the gradient that of `num_steps * loss`.
             loss = loss.detach() + targets.size(1) * (loss - loss.detach())
-        return {**outputs, "loss": loss}
+        return {"loss": loss, **{f"{name}_loss": value.detach() for name, value in losses.items()}}
 
     def _loss(self, direction: str, top: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         n_tokens = targets.size(0)
@@ -269,9 +261,9 @@ class BidirectionalLanguageModel(Model):
         if self.options.bidirectional and tokens_reverse is None:
             raise ConfigurationError("bidirectional is true in the model, but not in the reader")
 
-    def _follow(self, window: torch.Tensor) -> None:
+    def _follow(self, number: int) -> None:
         """Check that this window is the next one, and reset evaluation at every new pass."""
-        number, previous = int(window[0, 0]), self._last_window[self.training]
+        previous = self._last_window[self.training]
         if previous is not None and number not in (0, previous + 1):
             raise ConfigurationError(
                 f"The data loader changed the order of the text: window {number} follows window "

@@ -28,9 +28,12 @@ class BidirectionalLanguageModelPredictor(Predictor):
 
         allennlp predict model.tar.gz sentences.txt
 
-    A line of input is a sentence, split at ASCII white space as the dataset reader does, or JSON:
-    `{"sentence": "its words"}` or `{"tokens": ["its", "words"]}`. The output has `tokens`;
-    `unknown`, those that count as `<UNK>`; `perplexity`, the geometric mean of the directions'; and
+    A line of input is a sentence, split at ASCII white space as the dataset reader does. If it
+    starts with `{`, it is JSON: `{"sentence": "its words"}` or `{"tokens": ["its", "words"]}`.
+    `--predictor-args '{"plain_text": true}'` reads all lines as sentences, `false` as JSON.
+
+    The output has `tokens`; `unknown`, those that count as `<UNK>`; `perplexity`, the geometric
+    mean of the directions'; and
 
     - `forward_log_probabilities` of the tokens and then of `</S>`, each given what is left of it,
       and `backward_log_probabilities` of `<S>` and then of the tokens, each given what is right of
@@ -43,13 +46,6 @@ class BidirectionalLanguageModelPredictor(Predictor):
 
     Each sentence starts from zero states, whereas `allennlp evaluate` carries them from sentence to
     sentence.
-
-    # Parameters
-
-    plain_text : `bool`, optional (default = `None`)
-        `true` if all lines are sentences, `false` if all are JSON
-        (`--predictor-args '{"plain_text": true}'`). By default, a line is JSON if it starts with
-        `{`.
     """
 
     def __init__(
@@ -81,9 +77,8 @@ class BidirectionalLanguageModelPredictor(Predictor):
         sentences = [_tokens(line) for line in inputs]
         model: Any = self._model
         vocabulary = model.vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
-        log_probabilities = sentence_log_probabilities(
-            model.bilm, model.softmax, vocabulary, sentences
-        )
+        parts = model.bilm, model.softmax, vocabulary
+        log_probabilities = sentence_log_probabilities(*parts, sentences)
         outputs = []
         for row, tokens in enumerate(sentences):
             unknown = [token for token in tokens if token not in vocabulary]
@@ -98,9 +93,7 @@ class BidirectionalLanguageModelPredictor(Predictor):
                 output[f"{direction}_perplexity"] = perplexity_of(losses[-1])
             output["perplexity"] = perplexity_of(math.fsum(losses) / len(losses))
             if top_k := inputs[row].get("top_k"):
-                for direction, (hidden,), _ in predictions(
-                    model.bilm, model.softmax, vocabulary, [tokens]
-                ):
+                for direction, (hidden,), _ in predictions(*parts, [tokens]):
                     likely = [self._likely_words(vector, top_k) for vector in hidden]
                     output[f"{direction}_likely_words"] = likely
             outputs.append(output)

@@ -41,8 +41,8 @@ def _table(tokens_to_add: tuple[tuple[str, int], ...]) -> CharacterTable:
 @override_registered(TokenIndexer, "elmo_characters")
 class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
     """
-    Tokens as character ids for ELMo. It makes the same tensors as AllenNLP's indexer, but spells
-    each word only once.
+    Tokens as character ids for ELMo. It has the arguments of AllenNLP's indexer and makes the same
+    tensors, but spells each word only once.
 
     # Parameters
 
@@ -52,8 +52,6 @@ class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
     namespace_to_cache : `str`, optional (default = `None`)
         A namespace of the vocabulary, to which the words are added. Their ids in it are
         `word_inputs` for an `elmo_token_embedder` with the same `namespace_to_cache`.
-    others : optional
-        As in AllenNLP.
     """
 
     def __init__(
@@ -80,9 +78,8 @@ class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
     def tokens_to_indices(self, tokens: list[Token], vocabulary: Vocabulary) -> dict[str, Any]:
         """Return `elmo_tokens`, 50 ids a token, and for `namespace_to_cache` `word_inputs`."""
         words = [token.ensure_text() for token in tokens]
-        indices: dict[str, Any] = {
-            "elmo_tokens": CharacterIds(_table(self._tokens_to_add).lookup(words))
-        }
+        array = _table(self._tokens_to_add).lookup(words)
+        indices: dict[str, Any] = {"elmo_tokens": CharacterIds(array)}
         if self._namespace_to_cache is not None:
             ids = vocabulary.get_token_to_index_vocabulary(self._namespace_to_cache)
             # A batch with -1, for a word without a cached vector, is computed from characters.

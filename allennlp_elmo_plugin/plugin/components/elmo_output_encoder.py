@@ -14,11 +14,8 @@ class ElmoOutputEncoder(Seq2SeqEncoder):
     has to be the first of the embedders' names in alphabetical order. With
     `num_output_representations` 2, the second representation is part of the encoder's input.
 
-    # Parameters
-
-    num_highway_layers : `int`, optional (default = `0`)
-        Highway layers before the encoder. BiDAF's own would mix the representation with the other
-        features: set them to 0, and these to their former number.
+    `num_highway_layers` precede the encoder. BiDAF's own highway layers would mix the
+    representation with the other features: set theirs to 0, and these to their former number.
     """
 
     def __init__(self, encoder: Seq2SeqEncoder, elmo_dim: int, num_highway_layers: int = 0) -> None:

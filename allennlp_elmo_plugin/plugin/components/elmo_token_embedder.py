@@ -30,7 +30,8 @@ class Elmo(elmo.Elmo, FromParams):
 class ElmoTokenEmbedder(TokenEmbedder):
     """
     ELMo representations of each token. It shares the arguments, outputs and `state_dict` keys of
-    AllenNLP's class: configs and archives made with either work with the other.
+    AllenNLP's class: configs and archives made with either work with the other. The files default
+    to the published original model. `Elmo` describes the arguments that are not described here.
 
     # Parameters
 
@@ -41,8 +42,6 @@ class ElmoTokenEmbedder(TokenEmbedder):
         indexer `elmo_characters` with the same `namespace_to_cache` produces the `word_inputs`.
     num_output_representations : `int`, optional (default = `1`)
         How many mixes to concatenate; see `ElmoOutputEncoder` for a use of two.
-    others : optional
-        See `Elmo`. The files default to the published original model, as in AllenNLP.
     """
 
     def __init__(

@@ -34,9 +34,7 @@ class TruncatedBpttDataLoader(DataLoader):
         End an epoch of the trainer after this many batches instead of a pass over the text; the
         next epoch continues there.
     num_workers : `int`, optional (default = `0`)
-        1 (or more) to read in a thread, a few batches ahead.
-    start_method : `str`, optional (default = `None`)
-        Of earlier configs, which read in another process; ignored.
+        With 1 or more, a thread reads a few batches ahead. `start_method` is ignored.
     """
 
     def __init__(
@@ -120,8 +118,8 @@ class TruncatedBpttDataLoader(DataLoader):
         """Return the place after the batch that was yielded last, and a digest of each file."""
         if self._digests is None:
             self._digests = digests(find_files(self.data_path))
-        place = zip(("epoch", "n_windows", "n_given"), self._position)
-        return {**dict(place), "digest": self._digests}
+        names = ("epoch", "n_windows", "n_given")
+        return dict(zip(names, self._position), digest=self._digests)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """

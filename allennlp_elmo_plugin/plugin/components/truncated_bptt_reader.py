@@ -55,10 +55,9 @@ class TruncatedBpttLmReader(DatasetReader):
         For bytes that are not UTF-8: "strict" (an error) or "replace" (by U+FFFD).
     contiguous : `bool`, optional (default = `False`)
         `False`: each row takes the next unread line when its own ends, as in bilm-tf, so that
-        neighbouring lines stand in different rows. `True`, for small corpora, which are held in
-        memory: each row reads a part of the text from line to line, and the backward direction
-        reads the whole text from its end. With a batch size of 1, evaluation then gives each word
-        all text before (or after) it as context.
+        neighbouring lines stand in different rows. `True`, for texts that fit in memory: each row
+        reads a part of the text from line to line, and the backward direction the whole text from
+        its end. With one row, each word of an evaluation has all text before (or after) it.
     max_instances : `int`, optional (default = `None`)
         Stop a pass after this many rows, those of whole batches.
     """
@@ -106,9 +105,8 @@ class TruncatedBpttLmReader(DatasetReader):
         vocab: Optional[Vocabulary] = None,
     ) -> Iterator[TensorDict]:
         """
-        Yield the batches of an epoch after the first `skip`, which are read, but make no tensors: a
-        dictionary of `tokens` and `targets`, the same with `_reverse`, and `window`, all int64,
-        shape (rows, num_steps), of characters (rows, num_steps, max_characters).
+        Yield the batches of an epoch after the first `skip`, which are read without making tensors.
+        A batch has the arguments of `BidirectionalLanguageModel.forward`, all int64.
         """
         with configuration_errors():
             files = find_files(file_path)

@@ -55,12 +55,8 @@ class SparseDdpWrappedModel(DdpWrappedModel):
 class SparseDdpAccelerator(TorchDdpAccelerator):
     """
     AllenNLP's default accelerator, "torch". For language models it averages sparse gradients
-    itself, as torch's `DistributedDataParallel` can't.
-
-    # Parameters
-
-    sparse_gradient_dtype : `str`, optional (default = `"float32"`)
-        "bfloat16" sends and adds sparse gradients with half of the bytes.
+    itself, as torch's `DistributedDataParallel` can't. With `sparse_gradient_dtype` "bfloat16" it
+    sends and adds them with half of the bytes of "float32", the default.
     """
 
     def __init__(self, *, sparse_gradient_dtype: str = "float32", **kwargs: Any) -> None:
