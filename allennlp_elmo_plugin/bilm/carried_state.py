@@ -1,4 +1,4 @@
-"""The LSTM states that sentences start from, and that a batch leaves for the next."""
+"""The LSTM states that sentences start from, and that one batch leaves for the next."""
 
 import torch
 
@@ -9,28 +9,28 @@ States = tuple[torch.Tensor, torch.Tensor]
 
 class CarriedState:
     """
-    The LSTM states that row i of a batch leaves for row i of the next, without gradient. As in
-    AllenNLP's stateful encoders, new rows start from zero, and rows that a batch doesn't
-    have, or that have no token, keep their state.
+    The LSTM states that row i of a batch leaves for row i of the next, without a gradient. As in
+    AllenNLP's stateful encoders, new rows start from zero. Rows that a batch lacks, or that have no
+    token in it, keep their state.
 
-    `states`, by default zeros, are as in AllenNLP's `ElmoLstm` outputs, shape `(n_layers, n_rows,
-    n_directions * projection_dim)`, and cells, shape `(n_layers, n_rows, n_directions * dim)`. They
-    are replaced, never changed in place.
+    As in AllenNLP's `ElmoLstm`, `states` are outputs, shape `(n_layers, n_rows, n_directions *
+    projection_dim)`, and cells, shape `(n_layers, n_rows, n_directions * dim)`; `None` stands for
+    zeros. They are replaced, never changed in place.
     """
 
     def __init__(self, states: States | None = None) -> None:
         self.states = states
 
     def read(self, zeros: States) -> States:
-        """Return a copy with the type and device of `zeros`, and at least as many rows."""
+        """Return a copy with the type and device of `zeros`, and at least as many rows as they."""
         states = self.states  # once: another thread may replace it
         if states is None:
             return zeros
         with lasting_tensors():
             n_rows = max(states[0].size(1), zeros[0].size(1))
             outputs, cells = (
-                torch.nn.functional.pad(kept.to(empty), (0, 0, 0, n_rows - kept.size(1)))
-                for kept, empty in zip(states, zeros)
+                torch.nn.functional.pad(state.to(zero), (0, 0, 0, n_rows - state.size(1)))
+                for state, zero in zip(states, zeros)
             )
         return outputs, cells
 
@@ -38,11 +38,11 @@ class CarriedState:
         self.states = states
 
     def for_segments(self, batch_size: int) -> "CarriedState":
-        """Return the state for several calls that each continue where the last one ended."""
+        """Return the state for several calls, each of which continues where the last one ended."""
         return self
 
     def reset(self, mask: torch.Tensor | None = None) -> None:
-        """Start all rows, or those in `mask`, shape `(batch_size,)`, from zero."""
+        """Make all rows, or those in `mask`, shape `(batch_size,)`, start from zero."""
         if mask is None or self.states is None:
             self.states = None
             return
@@ -55,14 +55,14 @@ class CarriedState:
             self.states = outputs.masked_fill(is_reset, 0), cells.masked_fill(is_reset, 0)
 
     def state_dict(self) -> States | None:
-        """Return `states`, on the CPU. To restore them, assign them again."""
+        """Return `states` on the CPU. To restore them, assign them to `states`."""
         return None if self.states is None else (self.states[0].cpu(), self.states[1].cpu())
 
 
 class FixedState(CarriedState):
     """
-    One state that every row of every batch starts from, and that no batch changes: the first row of
-    `carried`, by default zeros.
+    One state from which every row of every batch starts, and which no batch changes: the first row
+    of `carried`, by default zeros.
     """
 
     def __init__(self, carried: CarriedState | None = None) -> None:
@@ -71,7 +71,7 @@ class FixedState(CarriedState):
     def for_segments(self, batch_size: int) -> CarriedState:
         if self.states is None:
             return CarriedState()
-        outputs, cells = (each[:, :1].expand(-1, batch_size, -1) for each in self.states)
+        outputs, cells = (state[:, :1].expand(-1, batch_size, -1) for state in self.states)
         return CarriedState((outputs, cells))
 
     def read(self, zeros: States) -> States:

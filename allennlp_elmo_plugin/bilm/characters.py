@@ -1,8 +1,8 @@
 """
 Words as sequences of character ids, the input of every character model.
 
-The alphabet is that of bilm-tf: the 256 byte values of UTF-8 and five marks, and 1 is added to each
-id, as bilm-tf does for prediction, since 0 stands for positions after the end of a sentence.
+The alphabet is bilm-tf's: the 256 byte values of UTF-8 and five marks. As in bilm-tf's prediction,
+1 is added to each id, since 0 stands for positions after the end of a sentence.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,12 +10,7 @@ from typing import Any
 
 import numpy as np
 
-BEGIN_SENTENCE = 256
-END_SENTENCE = 257
-BEGIN_WORD = 258
-END_WORD = 259
-PADDING = 260
-
+BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = range(256, 261)
 MAX_CHARACTERS_PER_TOKEN = 50
 N_CHARACTERS = 262
 
@@ -31,9 +26,9 @@ def words_to_character_ids(
     special_characters: Mapping[str, int] = _SPECIAL_CHARACTERS,
 ) -> np.ndarray:
     """
-    Spell words as bilm-tf does: begin mark, the bytes of the UTF-8 form, end mark, padding. Bytes
-    over `max_characters - 2` are cut off, even inside a character. Lone surrogates are left out.
-    Return ids from 1 to 261, int16, shape `(len(words), max_characters)`.
+    Spell words as bilm-tf does: a begin mark, the bytes of their UTF-8 form, an end mark and
+    padding. Bytes after the first `max_characters - 2` are cut off, even inside a character. Lone
+    surrogates are left out. Return ids from 1 to 261, int16, shape `(len(words), max_characters)`.
     """
     special = [(row, word) for row, word in enumerate(words) if word in special_characters]
     spellings = [word.encode("utf-8", "ignore")[: max_characters - 2] for word in words]
@@ -52,9 +47,9 @@ def words_to_character_ids(
 
 class CharacterTable:
     """
-    The spellings of words seen before, at most `max_words`, 26 MB by default. The words
-    `tokens_to_add` are one special character each, as `<S>` and `</S>` are, with bilm-tf's ids, 0
-    to 260. Threads may share a table.
+    Spells words, and keeps the spellings of at most `max_words` words, by default 26 MB.
+    `tokens_to_add` are words that, like `<S>` and `</S>`, are spelled as one special character, by
+    bilm-tf's ids, 0 to 260. Threads may share a table.
     """
 
     def __init__(
@@ -69,8 +64,8 @@ class CharacterTable:
         self._rows: dict[str, bytes] = {}
 
     def spell(self, words: Sequence[str]) -> list[bytes]:
-        """Return the rows of words as bytes."""
-        # Rows are never removed: another thread may read this dictionary.
+        """Return the rows of `words_to_character_ids` as bytes."""
+        # No row is removed from this dictionary, since another thread may read it.
         rows = self._rows
         new = [word for word in dict.fromkeys(words) if word not in rows]
         if len(rows) + len(new) > self.max_words:
@@ -83,7 +78,7 @@ class CharacterTable:
         return [rows[word] for word in words]
 
     def lookup(self, words: Sequence[str]) -> np.ndarray:
-        """Return a new array of ids from 1 to 261, int16, shape `(len(words), max_characters)`."""
+        """Return a new array of ids as `words_to_character_ids` does."""
         ids = np.frombuffer(bytearray().join(self.spell(words)), dtype=np.int16)
         return ids.reshape(len(words), self.max_characters)
 
@@ -92,8 +87,8 @@ def sentences_to_character_ids(
     sentences: Sequence[Sequence[str]], table: CharacterTable | None = None
 ) -> np.ndarray:
     """
-    Return the ids of words, and 0 after the end of a sentence, int64, shape `(len(sentences),
-    longest, max_characters)`. With many batches, pass the same `table` each time.
+    Return character ids, int64, shape `(len(sentences), longest, max_characters)`, with 0 after the
+    end of a sentence. For many batches, pass the same `table` each time.
     """
     table = CharacterTable() if table is None else table
     lengths = [len(sentence) for sentence in sentences]
@@ -106,10 +101,10 @@ def sentences_to_character_ids(
 
 
 def check_sentences(batch: Any) -> list[list[str]]:
-    """Return the sentences of a batch as lists of strings, unless one is of the wrong type."""
+    """Return sentences as lists of strings. A wrong type raises a `ValueError` that says where."""
     if isinstance(batch, str):
         raise ValueError(
-            f"got the text {batch[:40]!r}, but it takes a list of sentences, each a list of words: "
+            f"got the text {batch[:40]!r} instead of a list of sentences, each a list of words: "
             f"[{batch[:40].split()}]"
         )
     sentences = []
@@ -126,7 +121,7 @@ def check_sentences(batch: Any) -> list[list[str]]:
             )
         words = list(sentence)
         if {*map(type, words)} != {str}:
-            words = [getattr(word, "text", word) for word in words]  # Those of spaCy have one.
+            words = [getattr(word, "text", word) for word in words]  # spaCy's tokens have it.
             for word in words:
                 if not isinstance(word, str):
                     raise ValueError(

@@ -8,7 +8,7 @@ import torch
 
 
 class Samples(NamedTuple):
-    """Distinct vocabulary ids, shape `(n_samples,)`, and how many draws found them."""
+    """Distinct vocabulary ids, shape `(n_samples,)`, and how many draws they took."""
 
     ids: torch.Tensor
     num_tries: int
@@ -17,8 +17,8 @@ class Samples(NamedTuple):
 class LogUniformSampler:
     """
     Draws `n_samples` distinct words as TensorFlow's `log_uniform_candidate_sampler(unique=True)`
-    does, from torch's random numbers on the CPU. Word k of `n_words`, in descending order of
-    frequency, has the probability `p(k) = ln((k + 2) / (k + 1)) / ln(n_words + 1)`.
+    does, with torch's random numbers on the CPU. Word k of `n_words`, most frequent first, has the
+    probability `p(k) = ln((k + 2) / (k + 1)) / ln(n_words + 1)`.
     """
 
     def __init__(self, n_words: int, n_samples: int) -> None:
@@ -30,7 +30,7 @@ class LogUniformSampler:
         self.n_words = n_words
         self.n_samples = n_samples
         self._log_range = math.log(n_words + 1)
-        # Draws for the next batch: as many as the last one needed, and some more.
+        # Draws for the next batch: somewhat more than the last one needed.
         self._n_draws = 2 * n_samples
 
     def sample(self) -> Samples:
@@ -46,20 +46,20 @@ class LogUniformSampler:
     def _draw(self, n_draws: int) -> numpy.ndarray:
         uniform = torch.rand(n_draws, dtype=torch.float64, device="cpu")
         ids = (uniform * self._log_range).exp_().sub_(1.0).long()  # (n_draws,)
-        # Rounding may reach the end of the range.
+        # Rounding may give `n_words` itself.
         return ids.remainder_(self.n_words).numpy()
 
     def _first_draws(self, draws: numpy.ndarray) -> numpy.ndarray:
-        """Return the places, in ascending order, of each word's first draw."""
+        """Return the places of each word's first draw, in ascending order."""
         places = numpy.arange(len(draws), dtype=numpy.int32)
         first = numpy.empty(self.n_words, dtype=numpy.int32)  # by word
-        # Of several values for a word, NumPy keeps the last, here that of the first draw. Copies
-        # of the reversed arrays are twice as fast.
+        # Of several values for a word, NumPy keeps the last, which is the first draw after
+        # reversing. Copying the reversed arrays first is twice as fast.
         first[draws[::-1].copy()] = places[::-1].copy()
         return numpy.flatnonzero(first.take(draws) == places)
 
     def state_dict(self) -> dict[str, int]:
-        """Return what the next samples depend on, besides torch's random numbers."""
+        """Return what the next samples depend on, apart from torch's random numbers."""
         return {"n_draws": self._n_draws}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -67,8 +67,8 @@ class LogUniformSampler:
 
     def expected_count(self, ids: torch.Tensor, num_tries: int) -> torch.Tensor:
         """
-        Return how often words are expected among samples with this `num_tries`, in the shape of
-        `ids`: `1 - (1 - p)^num_tries`, or as in TensorFlow `p * n_samples` if no draw was a repeat.
+        Return how often words are expected among samples that took `num_tries` draws, in the shape
+        of `ids`: `1 - (1 - p)^num_tries`, or `p * n_samples` without repeats, as in TensorFlow.
         """
         minus_p = ids.double().add_(1.0).reciprocal_().log1p_().div_(-self._log_range)
         if num_tries == self.n_samples:

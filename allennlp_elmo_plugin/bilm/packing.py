@@ -1,4 +1,4 @@
-"""The index by which a batch is computed without its padding."""
+"""Indexing that leaves the padding of a batch out of the computation."""
 
 from collections.abc import Sequence
 
@@ -8,12 +8,12 @@ import torch
 
 class PackedBatch:
     """
-    Where each token of a batch of sequences stands once the padding is left out.
+    The place of each token of a batch of sequences once the padding is left out.
 
-    Packed order is that of torch's `PackedSequence`: the first token of every sequence, the longest
-    first, then the second tokens of those that have one, and so on. The backward direction reads
-    each sequence from its end, so both directions share `batch_sizes`. Sequences of length 0 are
-    left out.
+    The order is that of torch's `PackedSequence`: the first token of every sequence, longest
+    sequence first, then the second tokens of those that have one, and so on. The backward direction
+    reads each sequence from its end, so both directions share `batch_sizes`. Sequences of length 0
+    are left out.
     """
 
     def __init__(
@@ -32,14 +32,14 @@ class PackedBatch:
         backward_step = sorted_counts[rank] - 1 - forward_step  # (n_tokens,)
         parts = (
             counts,  # (batch_size,)
-            # Rows of the batch, longest first, and the packed index of each one's last token
+            # The rows of the batch, longest first, and the packed index of each one's last token
             order,  # (n_sequences,)
             offsets[sorted_counts - 1] + np.arange(len(order)),  # (n_sequences,)
-            # For each packed token: its sequence, and its place in it for either direction
+            # The sequence of each packed token, and its place there in either direction
             order[rank],  # (n_tokens,)
             forward_step,  # (n_tokens,)
             backward_step,  # (n_tokens,)
-            # Where the backward direction finds its tokens among those packed for the forward one
+            # Where the tokens of the backward direction stand among those of the forward one
             offsets[backward_step] + rank,  # (n_tokens,)
         )
         # One copy to the device
@@ -53,19 +53,19 @@ class PackedBatch:
         return self.row.size(0)
 
     def pack(self, tokens: torch.Tensor) -> torch.Tensor:
-        """From shape `(batch_size, timesteps, ...)` to `(n_tokens, ...)`, read forwards."""
+        """From shape `(batch_size, timesteps, ...)` to `(n_tokens, ...)`, in forward order."""
         return tokens[self.row, self.forward_step]
 
     def unpack(self, packed: Sequence[torch.Tensor], strip: int = 0) -> torch.Tensor:
         """
-        Concatenate the packed vectors of each direction, shape `(n_tokens, dim)`, without `strip`
-        tokens at either end of every sequence. Return shape `(batch_size, max(timesteps - 2 *
-        strip, 0), n_directions * dim)`, zero where there is no token.
+        Concatenate the packed vectors of each direction, shape `(n_tokens, dim)`, leaving out
+        `strip` tokens at both ends of every sequence. Return shape `(batch_size, max(timesteps - 2
+        * strip, 0), n_directions * dim)`, with zeros where there is no token.
         """
         dim = packed[0].size(1)
         timesteps = max(self.timesteps - 2 * strip, 0)
         n_places = self.batch_size * timesteps * len(packed)
-        # One place more, for what is left out: (n_places + 1, dim)
+        # The last row takes what is left out: (n_places + 1, dim)
         out = packed[0].new_zeros(n_places + 1, dim)
         steps = self.forward_step, self.backward_step
         for direction, (vectors, step) in enumerate(zip(packed, steps)):
@@ -77,7 +77,7 @@ class PackedBatch:
         return out[:n_places].view(self.batch_size, timesteps, len(packed) * dim)
 
     def mask(self, strip: int = 0) -> torch.Tensor:
-        """Return where `unpack` has a token, shape `(batch_size, its timesteps)`."""
+        """Return where the result of `unpack` has a token, shape `(batch_size, timesteps)`."""
         timesteps = max(self.timesteps - 2 * strip, 0)
         steps = torch.arange(timesteps, device=self.lengths.device)
         return steps < (self.lengths - 2 * strip).unsqueeze(1)

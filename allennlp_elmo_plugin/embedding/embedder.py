@@ -108,7 +108,7 @@ class ElmoEmbedder(BatchEmbedder):
         """
         self._check_not_carried()
         if isinstance(sentences, str):
-            raise ValueError(f"got the text {sentences[:40]!r}, but it takes a list of sentences")
+            raise ValueError(f"got the text {sentences[:40]!r} instead of a list of sentences")
         if pooling not in POOLINGS:
             raise ValueError(f"pooling is {pooling!r}; give one of {tuple(POOLINGS)}")
         split = tokenizer or (lambda text: split_words(text.encode("utf-8", "ignore")))

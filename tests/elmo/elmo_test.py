@@ -157,7 +157,7 @@ def quantized(elmo):
         (lambda elmo: Elmo("tiny", precision="int8", requires_grad=True), "int8 has no gradient"),
         (lambda elmo: Elmo("a/weights.hdf5", "a/options.json"), "weights.hdf5: these are weights"),
         (torch.jit.script, "can't be traced or exported"),
-        (lambda elmo: quantized(elmo)(TEXT), 'quantize_dynamic use precision="int8"'),
+        (lambda elmo: quantized(elmo)(TEXT), 'quantize_dynamic, use precision="int8"'),
         (lambda elmo: elmo.bilm.lstm.forward_layers[0](TEXT, [1], None), "call the LSTM of all"),
     ],
 )

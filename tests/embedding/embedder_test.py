@@ -148,7 +148,7 @@ def test_mistakes(embedder):
             call(*arguments)
     embedder = ElmoEmbedder("tiny")
     for arguments, message in [
-        (["A cat"], "got the text 'A cat', but it takes a list of sentences"),
+        (["A cat"], "got the text 'A cat' instead of a list of sentences"),
         ([["A cat"], "sum"], r"pooling is 'sum'; give one of \('mean', 'max'\)"),
         ([["A cat"], "mean", "last"], "the layers 'last' are none of .'all', 'top', 'average'"),
         ([["A cat", None]], "sentence 1 is None, but a sentence is a list of words"),

@@ -1,4 +1,4 @@
-"""Values computed from parameters once and kept for inference: packed weights, word vectors."""
+"""What inference computes from parameters once and keeps: packed weights and word vectors."""
 
 import itertools
 import threading
@@ -11,39 +11,35 @@ from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors
 
 T = TypeVar("T")
 
-# Numbers of a parameter that are compared in each call.
+# How many numbers of a parameter each call compares.
 _SAMPLE_SIZE = 16
 
 
 class CachedValue(Generic[T]):
     """
-    A value that is computed again when its parameters change: their storage, their version or a
-    sample of their numbers. After an edit of a few numbers through `.data`, call `train()` or
-    `eval()`, which drop the cached values of a `CachingModule`. Threads may share it. Copies and
-    pickles are empty.
+    A value that is computed again when its parameters change: their storage, version or a sample of
+    their numbers. After editing a few numbers through `.data`, call `train()` or `eval()` of the
+    `CachingModule`. Threads may share it. Copies and pickles are empty.
     """
 
     def __init__(self) -> None:
         self._kept: tuple[T, Any, list[torch.Tensor], torch.Tensor] | None = None
 
     def get(self, parameters: Sequence[torch.Tensor], make: Callable[[], T], key: Any = None) -> T:
-        """Return what `make` makes from the parameters. `key` is what else it depends on."""
+        """Return what `make` computes from the parameters, and from nothing else but `key`."""
         key = (key, *map(_version, parameters))
         kept = self._kept  # once: another thread may replace it
         if kept is not None:
             kept_key, views, sample = kept[1:]
             if kept_key == key and torch.equal(sample, torch.cat(views)):
                 return kept[0]
-        kept = self._kept = None  # before the new one is made: both may not fit
+        kept = self._kept = None  # first: memory may not hold the old and the new value
         with lasting_tensors():
-            # Views keep the storages, so that no other parameter can be at an address.
+            # Views keep the storage alive, so no other parameter can get its address.
             views = list(map(_some_numbers, parameters))
             value = make()
             self._kept = value, key, views, torch.cat(views)
         return value
-
-    def drop(self) -> None:
-        self._kept = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_kept": None}
@@ -53,9 +49,9 @@ class CachingModule(torch.nn.Module):
     """A module whose `train()` and `eval()` drop its cached values."""
 
     def train(self, mode: bool = True) -> Self:
-        for each in vars(self).values():
-            if isinstance(each, CachedValue):
-                each.drop()
+        for value in vars(self).values():
+            if isinstance(value, CachedValue):
+                value._kept = None
         return super().train(mode)
 
     def _replicate_for_data_parallel(self) -> Self:
@@ -72,7 +68,7 @@ def _version(parameter: torch.Tensor) -> tuple[int, int]:
 
 
 def _some_numbers(parameter: torch.Tensor) -> torch.Tensor:
-    """Return a view of some numbers of a parameter, the last among them."""
+    """Return a view of about `_SAMPLE_SIZE` numbers of a parameter, including the last."""
     values = parameter.detach().flatten()
     stride = max(1, values.numel() // _SAMPLE_SIZE)
     return values[(values.numel() - 1) % stride :: stride]
@@ -80,8 +76,8 @@ def _some_numbers(parameter: torch.Tensor) -> torch.Tensor:
 
 class WordCache:
     """
-    The vectors of at most `max_words` words, besides those of the last call. A full cache forgets
-    all words that were not told to `stay`; frequent ones are soon back. Threads may share it.
+    The vectors of at most `max_words` words, or of the last call's if there are more. A full cache
+    forgets all words except those told to `stay`. Threads may share it.
     """
 
     def __init__(self, max_words: int) -> None:
@@ -89,15 +85,15 @@ class WordCache:
         self._lock = threading.RLock()
         self._places: dict[bytes, int] = {}
         self.n_staying = 0
-        # In the order of the words, with space for more: (at least n_words, dim)
+        # In the order of `_places`, with spare rows: (at least n_words, dim)
         self._vectors: torch.Tensor | None = None
 
     def stay(self) -> None:
-        """Never forget the words that are here now."""
+        """Never forget the words that are now in the cache."""
         self.n_staying = len(self._places)
 
     def forget(self) -> None:
-        """Forget all words but the first `n_staying`."""
+        """Forget all words except the first `n_staying`."""
         with self._lock:
             self._places = dict(itertools.islice(self._places.items(), self.n_staying))
 

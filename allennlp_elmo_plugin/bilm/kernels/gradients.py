@@ -1,4 +1,4 @@
-"""A fast tanh, gradients of elementwise functions, and what a backward pass may do."""
+"""A fast tanh, gradients of elementwise functions, and rules of backward passes."""
 
 import functools
 from collections.abc import Callable
@@ -11,15 +11,14 @@ from allennlp_elmo_plugin.bilm.kernels.model_call import without_autocast
 
 
 def backward_once(backward: Callable[..., Any]) -> Any:
-    """Mark a backward pass, outside of autocast, for whose own derivative there is an error."""
+    """Make a backward pass that runs without autocast and refuses a second derivative."""
     differentiable_once = autograd_function.once_differentiable(backward)
 
     @functools.wraps(backward)
-    def call(ctx: Any, *grads: torch.Tensor | None) -> Any:
-        if torch.is_grad_enabled():  # With `create_graph`, torch's error needs a gradient.
-            grads = tuple(
-                None if each is None else each.detach().requires_grad_() for each in grads
-            )
+    def call(ctx: Any, *grads: torch.Tensor) -> Any:
+        # With `create_graph`, torch raises its error only if an input requires a gradient.
+        if torch.is_grad_enabled():
+            grads = tuple(grad.detach().requires_grad_() for grad in grads)
         with without_autocast():
             return differentiable_once(ctx, *grads)
 
@@ -31,12 +30,12 @@ def may_overwrite_saved() -> bool:
     return not torch._C._autograd._get_current_graph_task_keep_graph()
 
 
-# Tensors, since with a number of Python an operator takes twice as long.
+# As tensors: an operator takes twice as long with a Python number.
 ONE, TWO = torch.tensor([1.0, 2.0], device="cpu")
 
 
 def tanh(values: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    # MKL's, which torch calls on the CPU, is several times slower on processors not Intel's.
+    # On the CPU torch calls MKL, whose tanh is several times slower on processors not by Intel.
     if values.device.type == "cpu":
         return torch.mul(values, TWO, out=out).sigmoid_().mul_(TWO).sub_(ONE)
     return torch.tanh(values, out=out)
@@ -51,5 +50,5 @@ def sigmoid_backward(grad: torch.Tensor, output: torch.Tensor, out: torch.Tensor
 
 
 def clamp_backward_(grad: torch.Tensor, values: torch.Tensor, clip: float) -> torch.Tensor:
-    """Set the gradient to zero where values are at or beyond `-clip` and `clip`, in place."""
+    """Set the gradient to zero, in place, where values are at or beyond `-clip` or `clip`."""
     return torch.ops.aten.hardtanh_backward(grad, values, -clip, clip, grad_input=grad)

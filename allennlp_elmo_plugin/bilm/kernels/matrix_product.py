@@ -1,6 +1,6 @@
 """
-Matrix products on the CPU by oneDNN, one to five times as fast as `torch.mm`. The operator is that
-of torch's compiler, not public: it is used if it returns the right numbers.
+Matrix products by oneDNN on the CPU, one to five times as fast as `torch.mm`. They use an internal
+operator of torch's compiler, after checking that it returns the right numbers.
 """
 
 import functools
@@ -13,22 +13,21 @@ from allennlp_elmo_plugin.bilm.kernels.gradients import backward_once
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 
-# oneDNN takes longer to start than products with fewer multiplications take.
+# oneDNN's start takes longer than a whole product of fewer multiplications.
 _FEW_MULTIPLICATIONS = 2**19
-# So many rows go to oneDNN in any case: a row's result does not depend on the others there.
+# With at least this many rows, oneDNN is always used: its result for a row doesn't depend on the
+# other rows.
 MANY_ROWS = 8
 
 
 def padded_rows(rows: torch.Tensor) -> torch.Tensor:
-    """Pad rows on the CPU to one of few numbers: oneDNN keeps a megabyte or more for each."""
+    """Pad to one of few numbers of rows on the CPU: oneDNN keeps a megabyte or more for each."""
     n = rows.size(0)
     step = max(MANY_ROWS, 2 ** (n.bit_length() - 5))
     n_padded = max(-(-n // step), 1) * step
-    return (
-        rows
-        if n == n_padded or rows.device.type != "cpu"
-        else torch.nn.functional.pad(rows, (0, 0, 0, n_padded - n))
-    )
+    if n == n_padded or rows.device.type != "cpu":
+        return rows
+    return torch.nn.functional.pad(rows, (0, 0, 0, n_padded - n))
 
 
 @functools.cache
@@ -48,7 +47,7 @@ def has_onednn(dtype: torch.dtype) -> bool:
 
 
 def product_type(parameter: torch.Tensor, precision: str) -> torch.dtype:
-    """Return the type of products, not bfloat16 without AVX-512, where that is very slow."""
+    """Return the type of products. bfloat16 is left out without AVX-512, where it is very slow."""
     if precision == "bfloat16" and (parameter.device.type != "cpu" or has_onednn(torch.bfloat16)):
         return torch.bfloat16
     return torch.float32 if precision == "int8" else parameter.dtype
@@ -81,7 +80,7 @@ def matrix_product(
 
 def weight_gradient(grad: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """Return the gradient of a weight, `grad.t() @ rows`, contiguous."""
-    # oneDNN copies a transposed left side, so the smaller of the two stands there.
+    # oneDNN copies a transposed left side, so the smaller matrix goes there.
     if grad.size(1) > rows.size(1):
         left = rows.t()
         if left.dtype == torch.bfloat16:
@@ -115,16 +114,13 @@ class Linear(torch.autograd.Function):
 
 class PreparedMatrix:
     """
-    A matrix, shape `(k, m)`, that is laid out once for many products, when the first one needs it,
-    with its columns multiplied by `scales`, shape `(m,)`. In the precision "int8", each column has
-    a scale, and rows have 7 bits: with 8, products overflow on processors without VNNI.
+    A matrix, shape `(k, m)`, its columns multiplied by `scales`, shape `(m,)`. The first product
+    lays it out for all later ones. "int8" quantizes each column by its own scale, and rows to 7
+    bits, since products of 8 bits overflow on processors without VNNI.
     """
 
     def __init__(
-        self,
-        matrix: torch.Tensor,
-        precision: str = "float32",
-        scales: torch.Tensor | None = None,
+        self, matrix: torch.Tensor, precision: str = "float32", scales: torch.Tensor | None = None
     ) -> None:
         self.dtype = product_type(matrix, precision)
         self._matrix = matrix.detach()
@@ -138,8 +134,8 @@ class PreparedMatrix:
 
     def product(self, rows: torch.Tensor, add: torch.Tensor | None = None) -> torch.Tensor:
         """
-        Return `rows @ matrix + add`, shape `(n, m)`, without a gradient, from shapes `(n, k)` and
-        `(m,)` or `(n, m)`, all of the type `dtype`. The latter may be overwritten.
+        Return `rows @ matrix + add`, shape `(n, m)`, without a gradient, from `rows`, shape `(n,
+        k)`, and `add`, shape `(m,)` or `(n, m)`, of type `dtype`. `add` may be overwritten.
         """
         if self._is_quantized:
             result = torch.ops.quantized.linear_dynamic(rows, self._quantized, True)  # (n, m)
@@ -154,9 +150,7 @@ class PreparedMatrix:
         matrix = self._matrix if self._scales is None else self._matrix * self._scales
         return matrix.to(self.dtype)
 
-    @functools.cached_property
-    def _plain(self) -> torch.Tensor:
-        return self._scaled()
+    _plain = functools.cached_property(_scaled)
 
     @functools.cached_property
     def _packed(self) -> torch.Tensor:
@@ -168,16 +162,16 @@ class PreparedMatrix:
         scales = weight.abs().amax(1).clamp_(min=1e-12) / 127  # (m,)
         zeros = torch.zeros_like(scales, dtype=torch.long)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # deprecated without a replacement in torch itself
+            warnings.simplefilter("ignore")  # deprecated, but torch itself has no replacement
             integers = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
             return torch.ops.quantized.linear_prepack(integers, None)
 
 
 def stacked(*matrices: PreparedMatrix) -> torch.Tensor:
-    """Return matrices in one tensor, shape `(n_matrices, k, m)`, made once."""
+    """Return matrices as one tensor, shape `(n_matrices, k, m)`, which the first one keeps."""
     first, key = matrices[0], matrices[1:]
     if key not in first._stacks:
-        stack = torch.stack([each._scaled() for each in matrices])  # (n_matrices, k, m)
+        stack = torch.stack([matrix._scaled() for matrix in matrices])  # (n_matrices, k, m)
         if stack.size(1) > stack.size(2):
             stack = stack.mT.contiguous().mT  # The longer side is read in order.
         first._stacks[key] = stack

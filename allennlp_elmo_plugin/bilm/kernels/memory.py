@@ -1,9 +1,9 @@
 """
-Memory that was freed stays with the process.
+Keep freed memory in the process.
 
-glibc returns large blocks to the system, where 4 KiB of the next ones cost a page fault each. Ours
-keeps blocks of up to 32 MiB, in training of up to 1 GiB, and twice as much in all, unless
-MALLOC_MMAP_THRESHOLD_ or the like is set.
+glibc returns large blocks to the system, and the next block costs a page fault for each 4 KiB. Here
+it keeps blocks of up to 32 MiB (1 GiB in training) and at most twice as much in total, unless an
+environment variable such as MALLOC_MMAP_THRESHOLD_ is set.
 """
 
 import ctypes
@@ -12,27 +12,27 @@ import sys
 
 import torch
 
-# The largest limit that glibc sets itself: 32 MiB, with what malloc adds to a block.
+# The largest limit that glibc sets by itself: 32 MiB, including what malloc adds to a block.
 _LARGEST_KEPT = 2**25 - 2**14
 _LARGEST_IN_TRAINING = 2**30
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 
 def keep_freed_memory() -> None:
-    """Let malloc keep the memory that a batch frees for the next one."""
-    # glibc keeps blocks of a size when the first one of this size was freed (`man mallopt`).
+    """Make malloc keep the memory that one batch frees for the next."""
+    # Once a block of this size is freed, glibc keeps blocks up to its size (`man mallopt`).
     torch.empty(_LARGEST_KEPT, dtype=torch.uint8, device="cpu")
 
 
 def keep_memory_of_training() -> None:
-    """Let malloc keep what a step of training frees."""
-    # glibc may refuse so much. Its own rule ends with whatever is set.
+    """Make malloc keep what a training step frees."""
+    # glibc may refuse such a large threshold. It stops adjusting both once either is set.
     if _set_option(_M_MMAP_THRESHOLD, _LARGEST_IN_TRAINING):
         _set_option(_M_TRIM_THRESHOLD, 2 * _LARGEST_IN_TRAINING - 1)
 
 
 def share_memory_of_threads() -> None:
-    """Let new threads allocate from the same memory as all others."""
+    """Make new threads allocate from the same memory as the others."""
     _set_option(_M_ARENA_MAX, 1)
 
 

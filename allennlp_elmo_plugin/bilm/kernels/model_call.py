@@ -1,4 +1,4 @@
-"""Modes of torch that must not reach into the language model, and checks for hooks."""
+"""Modes of torch that the language model doesn't support, and checks for hooks."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -9,17 +9,17 @@ import torch
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# torch 2.6 doesn't tell; `is_compiling` is true for both.
+# torch 2.6 lacks `is_exporting`; its `is_compiling` is also true for `torch.compile`.
 _is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-# AllenNLP's trainer hooks every module for a run's first batch, to look for layers of
-# normalization, which are not here.
+# For the first batch of a run, AllenNLP's trainer hooks every module to look for normalization
+# layers, which the language model doesn't have.
 _IGNORED_HOOKS = "allennlp.confidence_checks"
 
 
 def model_call(function: Function) -> Function:
-    """Run a function of the model without `torch.autocast` and uncompiled."""
+    """Make a method of the model run uncompiled and without `torch.autocast`."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -61,10 +61,7 @@ def needs_grad(*tensors: torch.Tensor) -> bool:
 
 
 def is_plain(module: torch.nn.Module, kind: type[torch.nn.Module]) -> bool:
-    """
-    Return whether a module's call may be bypassed: it is of this very class, without hooks or a
-    `forward` of its own.
-    """
+    """Return whether a module is exactly a `kind`, with no hook and no replaced `forward`."""
     if type(module) is not kind or "forward" in vars(module):
         return False
     return not any(
@@ -75,11 +72,11 @@ def is_plain(module: torch.nn.Module, kind: type[torch.nn.Module]) -> bool:
 
 
 def check_layers(module: torch.nn.Module, *kinds: type[torch.nn.Module]) -> None:
-    """Raise a `ValueError` if a layer in a module, which is not called, isn't plain."""
+    """Raise a `ValueError` if a layer, whose call the model bypasses, isn't plain."""
     for name, layer in module._modules.items():
         if layer is not None and not any(is_plain(layer, kind) for kind in kinds):
             raise ValueError(
                 f"the layer {name} of {type(module).__name__} was replaced or has a hook, which "
-                "the language model would ignore. Put hooks on Elmo, its language model or the "
-                'token embedder, and remove this one; for quantize_dynamic use precision="int8"'
+                "the language model would ignore. Restore it, and put hooks on Elmo, its language "
+                'model or the token embedder. Instead of quantize_dynamic, use precision="int8"'
             )

@@ -1,6 +1,6 @@
 """
-Two independent computations at once on the CPU, each in one thread of torch: in an operation that
-two threads share, both wait for the slower one, thousands of times in a recurrence.
+Run two independent computations at once on the CPU, each in a single thread. Two threads that share
+an operation wait for the slower one each time, which is thousands of times in a recurrence.
 """
 
 import functools
@@ -18,14 +18,15 @@ T = TypeVar("T")
 
 
 def run_in_parallel(functions: Sequence[Callable[[], T]]) -> list[T]:
-    """Call functions in a thread each, without a gradient, in the caller's inference mode."""
+    """Call each function in a thread, without a gradient, in the caller's inference mode."""
     is_inference = torch.is_inference_mode_enabled()
 
     def call(function: Callable[[], T]) -> T:
         with torch.inference_mode(is_inference), torch.no_grad():
             return function()
 
-    return [future.result() for future in [_workers().submit(call, each) for each in functions]]
+    futures = [_workers().submit(call, function) for function in functions]
+    return [future.result() for future in futures]
 
 
 @functools.cache
@@ -34,13 +35,13 @@ def _workers() -> ThreadPoolExecutor:
     workers = ThreadPoolExecutor(2, "biLM", _use_one_thread)
     both_started = threading.Barrier(2)
     wait([workers.submit(both_started.wait, 60) for _ in range(2)])
-    # torch gives new threads the number that was set last, in whatever thread.
+    # torch gives new threads the number that any thread set last.
     torch.set_num_threads(torch.get_num_threads())
     return workers
 
 
 def _use_one_thread() -> None:
-    torch.get_num_threads()  # at whose first call torch sets the number of a new thread
+    torch.get_num_threads()  # Its first call in a thread would overwrite the number set below.
     torch.set_num_threads(1)
 
 
