@@ -60,10 +60,9 @@ class BidirectionalLanguageModel(Model):
         Values in place of those that the options have under these names.
     pretrained_file : `str`, optional (default = `None`)
         A language model to start from, by any name that `find_model` knows. Its options are the
-        default. If its vocabulary differs, the words of both keep their rows in the softmax and in
-        a token embedding, and the others start fresh. The options are also written to
-        `options.json` in the folder of the run: with `"include_in_archive": ["options.json"]` in
-        the config, the archive doesn't need the pretrained model.
+        default. Words of both vocabularies keep their rows in the softmax and in a token embedding;
+        the others start fresh. The options are also written to `options.json` in the run's folder:
+        with `"include_in_archive": ["options.json"]`, the archive needs no pretrained model.
     num_samples : `Union[int, str]`, optional (default = that of the options)
         Negative samples for a direction and batch; 0 trains with the full softmax. "auto" is 8,192,
         as in bilm-tf, for a vocabulary of at least 16,384 words, and 0 for a smaller one.
@@ -177,12 +176,10 @@ class BidirectionalLanguageModel(Model):
             What each direction reads: character ids, shape `(batch_size, num_steps, 50)`, or
             vocabulary ids, shape `(batch_size, num_steps)`.
         targets, targets_reverse : `torch.Tensor`
-            Vocabulary ids of the words that follow, shape `(batch_size, num_steps)`; -100 after the
-            last.
+            Vocabulary ids of the next words, -100 for padding, shape `(batch_size, num_steps)`.
         window : `torch.Tensor`, optional (default = `None`)
-            Number of the window in its pass, number of the row and of all rows, shape
-            `(batch_size, 3)`. Without it, the data loader's order is not checked, and evaluation
-            never starts from zero by itself.
+            The numbers of the window, of the row and of all rows, shape `(batch_size, 3)`. Without
+            it, the order of windows isn't checked, and evaluation never starts from zero by itself.
         """
         self._check_reader(tokens, tokens_reverse)
         self.bilm.set_precision(self._precision if self.training else "float32")
@@ -191,6 +188,8 @@ class BidirectionalLanguageModel(Model):
         all_targets = {"forward": targets}
         if self.options.bidirectional:
             all_targets["backward"] = targets_reverse  # type: ignore[assignment]
+        else:
+            tokens_reverse = None
         counts = {name: (ids != IGNORED_TARGET).sum(1) for name, ids in all_targets.items()}
         for word, index in self._special_ids.items():
             counts[word] = (targets == index).sum(1)
@@ -204,13 +203,8 @@ class BidirectionalLanguageModel(Model):
         self._unknown(counts[UNKNOWN_WORD].sum(), int(n_words))
         if self.training and self._state_reset:
             carried.reset(torch.rand(tokens.size(0), device="cpu") < self._state_reset)
-        output = self.bilm(
-            tokens,
-            counts["forward"],
-            tokens_reverse if self.options.bidirectional else None,
-            counts.get("backward"),
-            carried,
-        )
+        lengths, lengths_reverse = counts["forward"], counts.get("backward")
+        output = self.bilm(tokens, lengths, tokens_reverse, lengths_reverse, carried)
         losses = {}
         for direction, layers in output.layers.items():
             packing = output.packings[direction]

@@ -24,9 +24,8 @@ _N_READ_AHEAD = 8
 @DataLoader.register("truncated_bptt")
 class TruncatedBpttDataLoader(DataLoader):
     """
-    The batches of the dataset reader "truncated_bptt_lm", read when they are needed. To resume in
-    the middle of an epoch, it reads the text before again, at millions of words a second, without
-    making tensors.
+    The batches of the dataset reader "truncated_bptt_lm", read when they are needed. A recovered
+    run reads its epoch again up to the place where it stopped, without making tensors.
 
     # Parameters
 
@@ -122,10 +121,7 @@ class TruncatedBpttDataLoader(DataLoader):
         return dict(zip(names, self._position), digest=self._digests)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """
-        Continue where another loader was: the next iteration yields the rest of its epoch. Raise a
-        `ConfigurationError` if the text has changed.
-        """
+        """Continue at the place in `state`. Raise a `ConfigurationError` if the text changed."""
         now = digests(find_files(self.data_path))
         changed = sorted({name for name, _ in state.get("digest", {}).items() ^ now.items()})
         if changed:

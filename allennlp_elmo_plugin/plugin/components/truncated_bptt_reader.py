@@ -122,9 +122,8 @@ class TruncatedBpttLmReader(DatasetReader):
             streams: list[Any] = []
             # Each direction has an order of its own of shuffled sentences.
             for together in zip(directions) if self.shuffle_sentences else [directions]:
-                shuffle = None
-                if self.shuffle_sentences:
-                    shuffle = random.Random(f"{self.seed} {epoch} {together[0]}")
+                seed = f"{self.seed} {epoch} {together[0]}"
+                shuffle = random.Random(seed) if self.shuffle_sentences else None
                 texts = read_text(files, self.encoding_errors, shuffle)
                 windows = self._stream(texts, lexicon, together).windows(skip)
                 streams.append(map(partial(self._tensors, lexicon), windows))

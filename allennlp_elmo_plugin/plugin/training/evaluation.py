@@ -13,16 +13,14 @@ from allennlp_elmo_plugin.plugin.registration import override_registered
 
 def metrics_table(columns: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a table of metrics, with a column for each mapping in `columns`."""
-    names = dict.fromkeys(name for column in columns.values() for name in column)
-    table = [["", *columns]]
-    for name in names:
-        table.append([name, *(_cell(name, column.get(name)) for column in columns.values())])
-    widths = [max(map(len, cells)) for cells in zip(*table)]
-    lines = []
-    for name, *values in table:
-        cells = [value.rjust(width) for value, width in zip(values, widths[1:])]
-        lines.append("  ".join([name.ljust(widths[0]), *cells]).rstrip())
-    return "\n".join(lines)
+    names = ["", *dict.fromkeys(name for column in columns.values() for name in column)]
+    width = max(map(len, names))
+    table = [[name.ljust(width) for name in names]]
+    for title, column in columns.items():
+        cells = [title, *(_cell(name, column.get(name)) for name in names[1:])]
+        width = max(map(len, cells))
+        table.append([cell.rjust(width) for cell in cells])
+    return "\n".join("  ".join(row).rstrip() for row in zip(*table))
 
 
 def _cell(name: str, value: Any) -> str:
@@ -35,10 +33,7 @@ def _cell(name: str, value: Any) -> str:
 
 @override_registered(Evaluator, "simple")
 class LanguageModelEvaluator(SimpleEvaluator):
-    """
-    AllenNLP's default evaluator. For a language model it also prints the metrics and the number of
-    predicted words.
-    """
+    """AllenNLP's default evaluator, which also prints a language model's metrics as a table."""
 
     def __call__(self, model: Any, data_loader: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         if not isinstance(model, BidirectionalLanguageModel):
