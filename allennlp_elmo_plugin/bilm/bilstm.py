@@ -20,8 +20,8 @@ from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.bilm.recurrence import LstmState
 
-# Multiplications of a step of a layer from which each direction runs in a thread of its own. On a
-# quiet machine that is about as fast as both together, beside a busy process twice.
+# From this many multiplications in a step of a layer, each direction has its own thread. That is
+# about as fast as both together on a quiet machine, and twice as fast beside a busy process.
 _WORTH_THREADS = 2**24
 
 
@@ -41,7 +41,7 @@ class BiLstm(torch.nn.Module):
         # See `BidirectionalLanguageModel`.
         self.variational_dropout = False
         self.recurrent_dropout = 0.0
-        # Whether calls of the biLM start from the state that the last one left, and that state.
+        # Whether calls of the biLM start from the state that the last call left, and that state
         self.stateful = False
         self.carried = CarriedState()
         for layer in range(options.n_layers):
@@ -63,12 +63,8 @@ class BiLstm(torch.nn.Module):
     @property
     def weights(self) -> list[torch.Tensor]:
         check_layers(self, ProjectedLstm, type(self.dropout))
-        return [
-            weight
-            for direction in self.directions
-            for index in range(self.num_layers)
-            for weight in self.layer(direction, index).weights
-        ]
+        lstms = (layer for layer in self.children() if isinstance(layer, ProjectedLstm))
+        return [weight for lstm in lstms for weight in lstm.weights]
 
     def reset_states(self, mask: torch.Tensor | None = None) -> None:
         self.carried.reset(mask)
@@ -77,7 +73,7 @@ class BiLstm(torch.nn.Module):
     def _states(self) -> list[torch.Tensor] | None:
         """Copies of the carried states, as in AllenNLP's `ElmoLstm`."""
         states = self.carried.states
-        return None if states is None else [each.clone() for each in states]
+        return None if states is None else [state.clone() for state in states]
 
     @_states.setter
     def _states(self, states: Sequence[torch.Tensor] | None) -> None:
@@ -87,16 +83,16 @@ class BiLstm(torch.nn.Module):
         """Return what sentences start from by default: the carried state if `stateful`, or zero."""
         if not self.stateful:
             return FixedState()
-        # `DataParallel` forgets what a replica writes to its attributes.
+        # `DataParallel` drops what a replica writes to its attributes.
         return copy.copy(self.carried) if getattr(self, "_is_replica", False) else self.carried
 
     @model_call
     def forward(self, inputs: Any, mask: Any, carried: CarriedState | None = None) -> Any:
         """
-        Return what AllenNLP's `ElmoLstm` does, all layers, shape `(n_layers, batch_size, timesteps,
-        n_directions * projection_dim)`, over vectors, shape `(batch_size, timesteps,
-        projection_dim)`, and their mask, shape `(batch_size, timesteps)`. Called with the arguments
-        of `run`, as the language model does, it is `run`.
+        As AllenNLP's `ElmoLstm`, return all layers, shape `(n_layers, batch_size, timesteps,
+        n_directions * projection_dim)`, from vectors, shape `(batch_size, timesteps,
+        projection_dim)`, and their mask, shape `(batch_size, timesteps)`. The language model calls
+        it with the arguments of `run`, and gets what `run` returns.
         """
         if isinstance(inputs, dict):
             return self.run(inputs, mask, carried)
@@ -114,8 +110,8 @@ class BiLstm(torch.nn.Module):
         carried: CarriedState | None = None,
     ) -> dict[str, list[torch.Tensor]]:
         """
-        Return the output of each layer over packed token vectors, shape `(n_tokens,
-        projection_dim)` each. They start from `carried`, by default `start()`, which is updated.
+        Return the output of each layer for packed token vectors, shape `(n_tokens, projection_dim)`
+        each. The layers start from `carried`, by default `start()`, and update it.
         """
         vectors, packing = inputs[self.directions[0]], packings[self.directions[0]]
         carried = self.start() if carried is None else carried
@@ -126,11 +122,11 @@ class BiLstm(torch.nn.Module):
                 for dim in (self.hidden_size, self.cell_size)
             )
         states = carried.read((outputs, cells))
-        # Directions that read the same sentences go step by step together, except where gradients
-        # or random numbers are computed.
+        # Directions that read the same sentences run step by step together, unless the call needs
+        # gradients or random numbers.
         are_apart = (
             needs_grad(*inputs.values(), *self.weights)
-            or any(each is not packing for each in packings.values())
+            or any(other is not packing for other in packings.values())
             or bool(self.dropout.training and self.dropout.p)
         )
         in_threads = not are_apart and self._is_worth_threads(packing)
@@ -139,7 +135,7 @@ class BiLstm(torch.nn.Module):
             groups = [[direction] for direction in self.directions]
         calls = [functools.partial(self._run, group, inputs, packings, states) for group in groups]
         results = run_in_parallel(calls) if in_threads else [call() for call in calls]
-        ran = {direction: each for result in results for direction, each in result.items()}
+        ran = {key: of_direction for result in results for key, of_direction in result.items()}
         for direction, (_, last_states) in ran.items():
             for rows, last in zip(self.part(states, direction), zip(*last_states)):
                 rows.index_copy_(1, packings[direction].order, torch.stack(last))
@@ -147,19 +143,19 @@ class BiLstm(torch.nn.Module):
         return {direction: layers for direction, (layers, _) in ran.items()}
 
     def _is_worth_threads(self, packing: PackedBatch) -> bool:
-        # With more threads of torch than three, they use more cores together.
+        # With more than three threads of torch, both directions together use more cores.
         on_cpu = packing.row.device.type == "cpu" and torch.get_num_threads() in (2, 3)
         if not on_cpu or len(self.directions) < 2 or not packing.n_tokens:
             return False
         lstm = self.layer(self.directions[0], 0)
-        n_multiplications = sum(weight.numel() for weight in lstm.weights)  # of a row
+        n_multiplications = sum(weight.numel() for weight in lstm.weights)  # for each row
         if lstm.precision != "float32":
-            n_multiplications //= 2  # which take half of the time
+            n_multiplications //= 2  # since each takes half the time
         mean_rows = packing.n_tokens / len(packing.batch_sizes)  # of a step
         return mean_rows * n_multiplications >= _WORTH_THREADS
 
     def drop(self, vectors: torch.Tensor, packing: PackedBatch) -> torch.Tensor:
-        """Return packed vectors, shape `(n_tokens, projection_dim)`, after training's dropout."""
+        """Apply dropout to packed vectors, shape `(n_tokens, projection_dim)`, in training."""
         if not (self.variational_dropout and self.training):
             return self.dropout(vectors)
         # (batch_size, projection_dim)
@@ -173,24 +169,24 @@ class BiLstm(torch.nn.Module):
         packings: dict[str, PackedBatch],
         states: States,
     ) -> dict[str, tuple[list[torch.Tensor], list[LstmState]]]:
-        """Return the layers' outputs, and their states after each sequence's last token."""
+        """Return each direction's outputs by layer, and its states after the sequences' ends."""
         packing = packings[directions[0]]
         if not packing.n_tokens:
-            return {each: ([inputs[each]] * self.num_layers, []) for each in directions}
+            return {key: ([inputs[key]] * self.num_layers, []) for key in directions}
         results: dict[str, tuple[list[torch.Tensor], list[LstmState]]]
         results = {direction: ([], []) for direction in directions}
         vectors = [inputs[direction] for direction in directions]
         parts = [self.part(states, direction) for direction in directions]
-        starts = [[each.index_select(1, packing.order) for each in part] for part in parts]
+        starts = [[state.index_select(1, packing.order) for state in part] for part in parts]
         for index in range(self.num_layers):
-            vectors = [self.drop(each, packing) for each in vectors]
+            vectors = [self.drop(rows, packing) for rows in vectors]
             lstms = [self.layer(direction, index) for direction in directions]
             of_layer = [(outputs[index], cells[index]) for outputs, cells in starts]
             ran = run_layers(lstms, vectors, packing, of_layer, self.recurrent_dropout)
             outputs = [output for output, _ in ran]  # (n_tokens, projection_dim) each
             if self.use_skip_connections and index > 0:
-                # The input as the layer saw it, dropout included
-                outputs = [output + each for output, each in zip(outputs, vectors)]
+                # Plus the layer's input after dropout
+                outputs = [output + rows for output, rows in zip(outputs, vectors)]
             for direction, output, (_, last_state) in zip(directions, outputs, ran):
                 results[direction][0].append(output)
                 results[direction][1].append(last_state)
@@ -200,5 +196,5 @@ class BiLstm(torch.nn.Module):
     def part(self, states: States, direction: str) -> States:
         """Return views of a direction's outputs and cells, shape `(n_layers, n_rows, dim)` each."""
         place = list(self.directions).index(direction)
-        outputs, cells = (each.chunk(len(self.directions), 2)[place] for each in states)
+        outputs, cells = (state.chunk(len(self.directions), 2)[place] for state in states)
         return outputs, cells

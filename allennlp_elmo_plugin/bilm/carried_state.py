@@ -60,10 +60,7 @@ class CarriedState:
 
 
 class FixedState(CarriedState):
-    """
-    One state from which every row of every batch starts, and which no batch changes: the first row
-    of `carried`, by default zeros.
-    """
+    """The state for every row of every batch: the first row of `carried`, by default zeros."""
 
     def __init__(self, carried: CarriedState | None = None) -> None:
         super().__init__(None if carried is None else carried.states)

@@ -1,4 +1,4 @@
-"""Character encoder of the language model: a word's vector from its characters, without context."""
+"""The character encoder: a word's vector from its characters, without context."""
 
 import math
 from collections.abc import Sequence
@@ -25,20 +25,20 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
 from allennlp_elmo_plugin.bilm.kernels.model_call import check_layers, model_call, needs_grad
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
 
-# Words of nearly the same length are encoded together, in steps of this many characters, but fewer
-# words whatever their lengths.
+# Words are grouped by length, rounded up to a multiple of this many characters. Fewer words than
+# this are one group.
 _LENGTH_STEP = 4
 _FEW_WORDS = 64
-# Words that are encoded at a time, and values of one convolution before its maximum.
+# How many words are encoded at a time, and how many values a convolution has before its maximum
 WORDS_AT_ONCE = 4096
 _CHUNK = 2**22
 
 
 class _MaxOverNgrams(torch.autograd.Function):
     """
-    `max over p of sum over j of table[j, ids[:, p + j]]`: a convolution over characters with its
-    maximum over positions, as a lookup. Return shape `(n_words, n_filters)` from a table `(width,
-    n_characters, n_filters)` and the character ids of groups of words, `(n, n_characters)` each.
+    `max over p of sum over j of table[j, ids[:, p + j]]`: a convolution over characters and its
+    maximum over positions, computed by lookup. From a table, shape `(width, n_characters,
+    n_filters)`, and groups of character ids, `(n, timesteps)` each, return `(n_words, n_filters)`.
     """
 
     @staticmethod
@@ -83,23 +83,20 @@ class _MaxOverNgrams(torch.autograd.Function):
 
 
 def _max_and_position(sums: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """
-    Do `sums.max(1)`, on the CPU three times as fast, for shape `(n, n_ngrams, n_filters)`, which is
-    overwritten.
-    """
+    """Return `sums.max(1)`, three times as fast on the CPU, where it overwrites `sums`."""
     if sums.device.type != "cpu":
         return sums.max(1)
     best, n_ngrams = sums.amax(1), sums.size(1)
-    # The first position has the highest rank: (n_ngrams, 1)
+    # (n, n_ngrams, n_filters); the first position has the highest rank: (n_ngrams, 1)
     ranks = torch.arange(n_ngrams, 0, -1, device="cpu", dtype=sums.dtype).unsqueeze(1)
     losers = sums.sub_(best.unsqueeze(1)).sign_()  # -1, or 0 for the maximum
     highest = torch.add(ranks, losers, alpha=n_ngrams, out=losers).amax(1)  # (n, n_filters)
-    # With NaN, any position.
+    # NaN gets any position.
     return best, torch.sub(n_ngrams, highest, out=highest).nan_to_num_().long()
 
 
 class _Prepared(NamedTuple):
-    """What is computed from the parameters once for inference."""
+    """What inference computes from the parameters once."""
 
     tables: list[torch.Tensor]  # (width, n_characters, n_filters) each
     linear: list[tuple[PreparedMatrix, torch.Tensor]]  # (in_dim, out_dim), (out_dim,) each
@@ -108,13 +105,13 @@ class _Prepared(NamedTuple):
 
 class CharacterEncoder(CachingModule):
     """
-    Computes word vectors from characters, as bilm-tf's `char_cnn`: character embeddings,
-    convolutions, the maximum over positions, highway layers and, by default if the number of
-    filters is not `output_dim`, a projection (Kim et al. 2016; Jozefowicz et al. 2016).
+    Computes word vectors from characters, as bilm-tf's `char_cnn` does: character embeddings,
+    convolutions, the maximum over positions, highway layers and a projection, by default only if
+    the number of filters is not `output_dim` (Kim et al. 2016; Jozefowicz et al. 2016).
 
     Parameters have the names and shapes of AllenNLP's `_ElmoCharacterEncoder`. Its highway gate is
-    the share of the input to keep. bilm-tf's gate is the share to replace, so its carry weights are
-    these with the opposite sign.
+    the share of the input to keep, while bilm-tf's is the share to replace, so bilm-tf's carry
+    weights have the opposite sign.
     """
 
     boundary_words = (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD)
@@ -142,12 +139,12 @@ class CharacterEncoder(CachingModule):
         self._projection = None
         if n_filters != output_dim if project is None else project:
             self._projection = torch.nn.Linear(n_filters, output_dim, device=device)
-        # Words whose vectors are kept from batch to batch, where no gradient is needed.
+        # How many words' vectors are kept from batch to batch, where no gradient is needed
         self.max_cached_words = 0
         self.precision = "float32"
         self._table = CharacterTable(options.max_characters_per_token)
         self._prepared: CachedValue[_Prepared] = CachedValue()
-        if device != "meta":  # where loading weights gives parameters their values
+        if device != "meta":  # whose parameters get their values when weights are loaded
             self.reset_parameters()
 
     @property
@@ -167,7 +164,7 @@ class CharacterEncoder(CachingModule):
         return self.output_dim
 
     def reset_parameters(self) -> None:
-        """Initialise as bilm-tf. Row 0 of the embedding, the padding of the time axis, is zero."""
+        """Initialise as bilm-tf. Row 0 of the embedding, for padding after sentences, is zero."""
         dim, n_filters = self.options.embedding_dim, self.options.n_filters
         torch.nn.init.uniform_(self._char_embedding_weights, -1.0, 1.0)
         with torch.no_grad():
@@ -182,11 +179,11 @@ class CharacterEncoder(CachingModule):
             torch.nn.init.normal_(layer.weight, std=math.sqrt(1.0 / n_filters))
             torch.nn.init.zeros_(layer.bias)
         for layer in self.highway_layers:
-            torch.nn.init.constant_(layer.bias[n_filters:], 2.0)  # bilm-tf's -2, of the other gate
+            torch.nn.init.constant_(layer.bias[n_filters:], 2.0)  # -2 in bilm-tf's gate
 
     @property
     def weights(self) -> list[torch.Tensor]:
-        """The parameters, after `check_layers`."""
+        """Return the parameters after checking the layers."""
         check_layers(self, torch.nn.Conv1d, torch.nn.ModuleDict, torch.nn.Linear)
         check_layers(self._highways["_layers"], torch.nn.Linear)
         weights: list[Any] = [self._char_embedding_weights]
@@ -212,7 +209,7 @@ class CharacterEncoder(CachingModule):
             return prepared.words.look_up(spellings, lambda new: self._encode(new, prepared))
         places = {spelling: i for i, spelling in enumerate(dict.fromkeys(spellings))}
         vectors = self._encode(list(places), prepared)  # of each distinct word once
-        index = torch.tensor([places[each] for each in spellings], dtype=torch.long, device="cpu")
+        index = torch.tensor([places[word] for word in spellings], dtype=torch.long, device="cpu")
         return vectors.index_select(0, index.to(vectors.device))
 
     def _encode(self, spellings: list[bytes], prepared: _Prepared | None) -> torch.Tensor:
@@ -222,30 +219,29 @@ class CharacterEncoder(CachingModule):
         return torch.cat([self.encode(part, prepared) for part in parts])
 
     def keep_words(self, words: Sequence[str]) -> None:
-        """Keep the vectors of words for later calls. They count among `max_cached_words`."""
+        """Keep the vectors of words for later calls. They count towards `max_cached_words`."""
         with torch.no_grad():
             self.embed_words(words)
             self._cached_words().stay()
 
     @property
     def n_kept_words(self) -> int:
-        with torch.no_grad():
-            return self._cached_words().n_staying
+        return self._cached_words().n_staying
 
     def forget_words(self, n_kept: int | None = None) -> None:
-        """Forget words but those of `keep_words`: their rounding may depend on earlier calls."""
-        with torch.no_grad():
-            words = self._cached_words()
-            if n_kept is not None:
-                words.n_staying = n_kept
-            words.forget()
+        """Forget words, whose rounding may depend on earlier calls, except (`n_kept`) kept ones."""
+        words = self._cached_words()
+        if n_kept is not None:
+            words.n_staying = n_kept
+        words.forget()
 
+    @torch.no_grad()
     def _cached_words(self) -> WordCache:
         prepared = self._prepare()
         return WordCache(0) if prepared is None else prepared.words
 
     def _prepare(self) -> _Prepared | None:
-        # On a GPU it isn't worth a check whether parameters have changed.
+        # On a GPU, checking whether parameters have changed takes longer than it saves.
         weights = self.weights
         if needs_grad(*weights) or not (self.max_cached_words or weights[0].device.type == "cpu"):
             return None
@@ -262,15 +258,16 @@ class CharacterEncoder(CachingModule):
 
     def _tables(self, embeddings: torch.Tensor) -> list[torch.Tensor]:
         """
-        Return for each convolution its table, shape `(width, n_characters, n_filters)`, of the
-        embeddings of characters, shape `(n_characters, dim)`. On a GPU they are one table, as wide
-        as the widest, with one more character: after the end, where no n-gram is the maximum.
+        Return the table of each convolution, shape `(width, n_characters, n_filters)`, from the
+        embeddings of characters, shape `(n_characters, dim)`. On a GPU there is a single table, as
+        wide as the widest, with one more character for places after the end, which makes the sum of
+        an n-gram minus infinity.
         """
         on_gpu = embeddings.device.type != "cpu"
         weights = [convolution.weight for convolution in self.convolutions]  # (n, dim, width) each
         if on_gpu:
             widest = max(weight.size(2) for weight in weights)
-            padded = [torch.nn.functional.pad(each, (0, widest - each.size(2))) for each in weights]
+            padded = [torch.nn.functional.pad(w, (0, widest - w.size(2))) for w in weights]
             weights = [torch.cat(padded)]
         tables = []
         for weight in weights:
@@ -295,8 +292,8 @@ class CharacterEncoder(CachingModule):
         words: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """
-        Do what `forward` does, without a search for equal words. `words`, shape `(n_words,
-        word_dim)`, are the projection's first columns, which bilm-tf doesn't have.
+        Do what `forward` does without looking for equal words. `words`, shape `(n_words,
+        word_dim)`, which bilm-tf doesn't have, come first in the projection's input.
         """
         n_words = character_ids.size(0)
         if n_words == 0:
@@ -310,8 +307,7 @@ class CharacterEncoder(CachingModule):
             groups, order = self._by_length(character_ids, padding)
         else:
             # Sizes that depend on the words would have to be copied from the GPU.
-            width, n_characters, _ = tables[0].shape
-            after_end = n_characters - 1
+            width, after_end = tables[0].size(0), tables[0].size(1) - 1
             groups = [torch.nn.functional.pad(character_ids, (0, width - 1), value=after_end)]
             order = None
         # (n_words, n_filters), sorted by length
@@ -340,8 +336,8 @@ class CharacterEncoder(CachingModule):
     def _by_length(
         self, character_ids: torch.Tensor, padding: int
     ) -> tuple[list[torch.Tensor], torch.Tensor]:
-        # Groups of words of nearly the same length, cut one n-gram after it, since the next ones
-        # are equal, and the order of the words in them, (n_words,)
+        # Groups of words of nearly the same length, and the order of the words in them, (n_words,).
+        # A group is cut one n-gram after its length, since all later n-grams are equal.
         places = torch.arange(1, character_ids.size(1) + 1, device="cpu")
         lengths = ((character_ids != padding) * places).amax(1)
         order = lengths.argsort()

@@ -1,4 +1,4 @@
-"""An LSTM layer with clipped cell and projection, as bilm-tf has it."""
+"""An LSTM layer with a clipped cell and projection, as in bilm-tf."""
 
 import math
 from collections.abc import Sequence
@@ -16,16 +16,14 @@ from allennlp_elmo_plugin.bilm.recurrence import LstmState, LstmWeights, Recurre
 
 class ProjectedLstm(CachingModule):
     """
-    One layer of an LSTM in one direction, with the parameter names, shapes and gate order (i, f, g,
-    o) of AllenNLP's `LstmCellWithProjection`. See `BiLm` for the parameters.
+    An LSTM layer of one direction, with the parameter names, shapes and gate order (i, f, g, o) of
+    AllenNLP's `LstmCellWithProjection`. Without a projection `P`, the output isn't clipped.
 
     ```
     i, f, o = sigmoid(...)   g = tanh(...)      of W x + U output' + b (+ forget_bias for f)
     cell    = clip(f * cell' + i * g)
     output  = clip(P (o * tanh(cell)))
     ```
-
-    Without a projection `P`, which the options may leave out, the output has no clip.
     """
 
     def __init__(
@@ -45,11 +43,11 @@ class ProjectedLstm(CachingModule):
             self.state_projection = torch.nn.Linear(dim, projection_dim, bias=False, device=device)
         self.precision = "float32"
         self._prepared: CachedValue[LstmWeights] = CachedValue()
-        if device != "meta":  # where loading weights gives parameters their values
+        if device != "meta":  # whose parameters get their values when weights are loaded
             self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialise as bilm-tf, where inputs and state share one kernel."""
+        """Initialise as bilm-tf, where inputs and state share one matrix."""
         in_dim = self.input_size + self.hidden_size
         glorot_uniform_(self.input_linearity.weight, in_dim, 4 * self.cell_size)
         glorot_uniform_(self.state_linearity.weight, in_dim, 4 * self.cell_size)
@@ -59,8 +57,8 @@ class ProjectedLstm(CachingModule):
 
     @property
     def weights(self) -> list[torch.Tensor]:
-        """The parameters, after `check_layers`; the last one if there is a projection."""
-        # (4 * dim, projection_dim) twice, (4 * dim,), (projection_dim, dim)
+        """Return the parameters after checking the layers."""
+        # (4 * dim, projection_dim) twice, (4 * dim,), and (projection_dim, dim) if there is one
         check_layers(self, torch.nn.Linear)
         state = self.state_linearity
         weights = [self.input_linearity.weight, state.weight, state.bias]
@@ -69,7 +67,7 @@ class ProjectedLstm(CachingModule):
         return weights
 
     def weights_in_use(self, dropout: float = 0.0) -> list[torch.Tensor]:
-        """Return the weights with the forget bias added, and in training some dropped."""
+        """Return the weights with the forget bias added and, in training, dropout applied."""
         weight_input, weight_state, bias, *projection = self.weights
         if self.forget_bias:
             offset = torch.zeros_like(bias)
@@ -81,7 +79,7 @@ class ProjectedLstm(CachingModule):
 
     def forward(self, *args: Any) -> NoReturn:
         raise NotImplementedError(
-            "a layer of ELMo can't be called by itself: call the LSTM of all layers, with the "
+            "a single LSTM layer of ELMo can't be called: call the LSTM of all layers with the "
             "arguments (inputs, mask)"
         )
 
@@ -91,7 +89,7 @@ class ProjectedLstm(CachingModule):
         return self.memory_cell_clip_value, proj_clip
 
     def prepared_weights(self) -> LstmWeights:
-        """Return the weights for `run_steps`, on the CPU prepared once until they change."""
+        """Return the weights for `run_steps`. The CPU keeps them prepared until they change."""
 
         def prepare() -> LstmWeights:
             return LstmWeights(self.weights_in_use(), self.clips, self.precision)
@@ -109,10 +107,10 @@ def run_layers(
     dropout: float = 0.0,
 ) -> list[tuple[torch.Tensor, LstmState]]:
     """
-    Run layers as `run_steps` does, over a batch with a token at least, from `states` in the order
-    of `packing.order`. In training, but only where a gradient is computed, a share `dropout` of the
-    weights of the state is set to zero (DropConnect, Merity et al. 2018). Return for each layer its
-    outputs, shape `(n_tokens, projection_dim)`, and the state after each sequence's last token.
+    Run layers as `run_steps` does, over a batch of at least one token, from `states` in the order
+    of `packing.order`. If a call computes a gradient in training, a share `dropout` of the state's
+    weights is set to zero (DropConnect, Merity et al. 2018). Return each layer's outputs, shape
+    `(n_tokens, projection_dim)`, and the state after each sequence's last token.
     """
     sizes = packing.batch_sizes
     if needs_grad(*inputs, *(weight for lstm in lstms for weight in lstm.weights)):
@@ -128,6 +126,6 @@ def run_layers(
 
 
 def glorot_uniform_(weight: torch.Tensor, in_dim: int, out_dim: int) -> torch.Tensor:
-    """Fill all or part of a matrix of `in_dim` x `out_dim` as TensorFlow's default does."""
+    """Fill a matrix of `in_dim` x `out_dim`, or part of one, as TensorFlow does by default."""
     limit = math.sqrt(6.0 / (in_dim + out_dim))
     return torch.nn.init.uniform_(weight, -limit, limit)

@@ -1,4 +1,4 @@
-"""The bidirectional language model of ELMo as one module of torch."""
+"""The bidirectional language model of ELMo as one torch module."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ keep_freed_memory()
 
 
 class BiLmOutput(NamedTuple):
-    """For each direction the token vectors and each LSTM layer, `(n_tokens, projection_dim)`."""
+    """Each direction's token vectors and LSTM layers, `(n_tokens, projection_dim)` each."""
 
     layers: dict[str, list[torch.Tensor]]
     packings: dict[str, PackedBatch]
@@ -36,13 +36,13 @@ class BiLmOutput(NamedTuple):
 
     def unpack(self, layer: int, strip: int = 0) -> torch.Tensor:
         """Return a layer (0 for the token vectors) as `PackedBatch.unpack` does."""
-        return self.packing.unpack([each[layer] for each in self.layers.values()], strip)
+        return self.packing.unpack([layers[layer] for layers in self.layers.values()], strip)
 
 
 class TokenEmbedding(torch.nn.Module):
     """
-    bilm-tf's token layer for options without `char_cnn`. `DistributedDataParallel` would take its
-    gradient for sparse from a `torch.nn.Embedding`, also where a shared softmax makes it dense.
+    bilm-tf's token layer for options without `char_cnn`. `DistributedDataParallel` expects a sparse
+    gradient from a `torch.nn.Embedding`, even where a shared softmax makes it dense.
     """
 
     def __init__(self, n_tokens_vocab: int, output_dim: int, device: str | None = None) -> None:
@@ -58,9 +58,9 @@ class TokenEmbedding(torch.nn.Module):
 
 class BiLm(torch.nn.Module):
     """
-    The bidirectional language model of ELMo (Peters et al. 2018), as bilm-tf trains it: a character
+    The bidirectional language model of ELMo (Peters et al. 2018) as bilm-tf trains it: a character
     encoder or a token embedding, and LSTM layers in both directions. The same module is trained,
-    fine-tuned and used for embedding; the softmax, which training alone needs, is a `Softmax`.
+    fine-tuned and used for embedding; only training needs a `Softmax`.
 
     ```python
     bilm = BiLm(BiLmOptions.from_file("options.json"))
@@ -69,8 +69,8 @@ class BiLm(torch.nn.Module):
     top = output.unpack(2)               # (batch_size, timesteps, 2 * projection_dim)
     ```
 
-    `forward` and `run_words` find the vectors of tokens by their ids or words, and `run` runs the
-    LSTM layers over them. Submodules and parameters have the names of AllenNLP's `_ElmoBiLm`.
+    `forward` takes ids and `run_words` words; `run` starts from their vectors. Submodules and
+    parameters have the names of AllenNLP's `_ElmoBiLm`.
 
     # Parameters
 
@@ -78,7 +78,7 @@ class BiLm(torch.nn.Module):
         Added to the forget gates at every use, as in bilm-tf; 0.0 if the parameters include it, as
         AllenNLP's do.
     device : `str`, optional (default = torch's default device)
-        With `"meta"`, loading weights gives the parameters their memory.
+        With `"meta"`, the parameters get their memory when weights are loaded.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class BiLm(torch.nn.Module):
             self._token_embedder = TokenEmbedding(options.n_tokens_vocab, dim, device)
         else:
             raise ValueError(
-                'a biLM needs "char_cnn", or for a token embedding "n_tokens_vocab", in its options'
+                'the options of a biLM need "char_cnn", or "n_tokens_vocab" for a token embedding'
             )
         self._elmo_lstm = BiLstm(options, forget_bias, device)
         self.precision = "float32"
@@ -121,8 +121,8 @@ class BiLm(torch.nn.Module):
 
     def set_precision(self, precision: str) -> None:
         """
-        Set the precision of matrix products: "float32", "bfloat16", or for inference of few
-        sentences at a time "int8". Parameters and cells are always float32.
+        Set the precision of matrix products: "float32", "bfloat16", or "int8" for inference of a
+        few sentences at a time. Parameters and cells are always float32.
         """
         if precision not in PRECISIONS:
             raise ValueError(f"precision is {precision!r}; it must be one of {PRECISIONS}")
@@ -142,15 +142,16 @@ class BiLm(torch.nn.Module):
     ) -> BiLmOutput:
         """
         Run the model over character ids, shape `(batch_size, timesteps, max_characters_per_token)`,
-        or for a token embedding vocabulary ids, shape `(batch_size, timesteps)`. A row has `length`
-        tokens, by default `timesteps`; the rest is padding. See `run` for the other parameters.
+        or vocabulary ids for a token embedding, shape `(batch_size, timesteps)`. `lengths` are the
+        rows' numbers of tokens without padding, by default `timesteps`. `tokens_reverse` is what
+        the backward direction reads, in its own order; see `run`.
         """
         packing = _packing(tokens, lengths)
         packed = packing.pack(tokens)  # (n_tokens, ...)
         if tokens_reverse is None or not self.options.bidirectional:
             return self.run(self._token_embedder(packed), packing, carried)
         packing_reverse = _packing(tokens_reverse, lengths_reverse)
-        # One call, so that a word that both directions read is computed once.
+        # One call computes a word once that both directions read.
         packed = torch.cat([packed, packing_reverse.pack(tokens_reverse)])
         sizes = [packing.n_tokens, packing_reverse.n_tokens]
         vectors, vectors_reverse = self._token_embedder(packed).split(sizes)
@@ -163,7 +164,7 @@ class BiLm(torch.nn.Module):
         sentences_reverse: Sequence[Sequence[str]] | None = None,
         carried: CarriedState | None = None,
     ) -> BiLmOutput:
-        """Run a model of characters over words."""
+        """Do what `forward` does, over the words of a model with a character encoder."""
         reverse = None if sentences_reverse is None else self._embed_words(sentences_reverse)
         return self.run(*self._embed_words(sentences), carried, reverse)
 
@@ -190,9 +191,9 @@ class BiLm(torch.nn.Module):
         reverse: tuple[torch.Tensor, PackedBatch] | None = None,
     ) -> BiLmOutput:
         """
-        Run the LSTM layers over packed vectors of tokens, shape `(n_tokens, projection_dim)`, from
-        the state `carried`, by default `BiLstm.start()`, which is updated. `reverse` is what the
-        backward direction reads, in its order, where training has a stream for each.
+        Run the LSTM layers over packed vectors of tokens, shape `(n_tokens, projection_dim)`. They
+        start from `carried`, by default `BiLstm.start()`, and update it. `reverse` is what the
+        backward direction reads, in its own order: training has a text for each direction.
         """
         inputs, packings = {"forward": vectors}, {"forward": packing}
         if self.options.bidirectional:

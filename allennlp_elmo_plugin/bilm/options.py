@@ -1,10 +1,11 @@
-"""The options of a language model, read from bilm-tf's options.json and written to it."""
+"""The options of a language model, as bilm-tf's options.json has them."""
 
 import json
 import logging
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS
@@ -14,7 +15,7 @@ from allennlp_elmo_plugin.files.whole import PathLike, whole_file
 logger = logging.getLogger(__name__)
 
 _SECTIONS = ("lstm", "char_cnn", "char_cnn.embedding")
-# Keys that describe the training, not the model. They are only kept and written back.
+# Keys that describe the training, not the model: they are only kept and written back.
 _TRAINING_KEYS = {
     *("all_clip_norm_val", "batch_size", "learning_rate"),
     *("n_epochs", "n_train_tokens", "unroll_steps"),
@@ -22,7 +23,7 @@ _TRAINING_KEYS = {
 _MAX_INT = 2**31 - 1
 
 Rule = tuple[str, Callable[[Any], bool]]
-"""What a value must be, for errors, and a function that checks it."""
+"""What a value must be, as errors say it, and a function that checks it."""
 
 
 def _whole(least: int, most: int = _MAX_INT) -> Rule:
@@ -51,7 +52,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _option(key: str, rule: Rule, default: Any = MISSING) -> Any:
-    """Return the field of a key of options.json, named with its sections."""
+    """Return the field of a key of options.json, with its sections before it."""
     return field(metadata={"key": key, "rule": rule}, default=default)
 
 
@@ -63,7 +64,7 @@ class CharCnnOptions:
     activation: str = _option("char_cnn.activation", _ACTIVATION)
     embedding_dim: int = _option("char_cnn.embedding.dim", _whole(1))
     n_highway: int = _option("char_cnn.n_highway", _whole(0), 0)
-    # A word needs memory in proportion, and the weights don't limit it.
+    # Limited here, as the weights don't limit it and a word needs memory in proportion
     max_characters_per_token: int = _option(
         "char_cnn.max_characters_per_token", _whole(3, 1000), 50
     )
@@ -76,18 +77,17 @@ class CharCnnOptions:
 @dataclass(frozen=True)
 class BiLmOptions:
     """
-    The options of bilm-tf's options.json, typed and checked: what a biLM is made of.
+    The options of bilm-tf's options.json, typed and checked.
 
-    `lstm_dim` is the number of cells of an LSTM layer and `projection_dim` the size of its output,
-    per direction; `cell_clip` and `proj_clip` bound the two. With `use_skip_connections`, each
-    layer but the first adds its input to its output. `char_cnn` is `None` for a token embedding,
-    whose words, and those of the softmax, are `n_tokens_vocab`; with `share_embedding_softmax` both
+    An LSTM layer has `lstm_dim` cells and `projection_dim` outputs per direction, bounded by
+    `cell_clip` and `proj_clip`. With `use_skip_connections`, each layer except the first adds its
+    input to its output. `n_tokens_vocab` is the size of the softmax, and of the token embedding
+    that replaces the character encoder if `char_cnn` is `None`; with `share_embedding_softmax` both
     have one weight. In training, `dropout` applies to every layer's input and to the top layer's
-    output, and with `sample_softmax`, `n_negative_samples_batch` words are drawn per direction and
-    batch. `training` has bilm-tf's other keys, which are only written back. LSTM outputs and
-    character encodings are projected if `project_lstm` and `project_characters` say so; with
-    `None`, if that changes their size. `n_characters` is no field: bilm-tf's prediction needs 262,
-    so that is written.
+    output, and `sample_softmax` draws `n_negative_samples_batch` words per direction and batch.
+    `training` has bilm-tf's other keys, which are only written back. `project_lstm` and
+    `project_characters` say whether LSTM outputs and character encodings are projected; `None`
+    means only if that changes their size.
     """
 
     lstm_dim: int = _option("lstm.dim", _whole(1))
@@ -123,7 +123,7 @@ class BiLmOptions:
 
     @property
     def architecture(self) -> dict[str, Any]:
-        """What determines a model's parameters and how they are used, by keys of options.json."""
+        """The options that determine a model's parameters and their use, by key of options.json."""
         values = flatten(self.to_dict())
         keys = [key for key in values if key == "bidirectional" or key.startswith(_SECTIONS)]
         projects = [self.projects_lstm, self.projects_characters]
@@ -131,17 +131,15 @@ class BiLmOptions:
 
     @classmethod
     def from_file(cls, path: PathLike) -> "BiLmOptions":
-        """Read an options.json; a `ValueError` names the file and the key."""
+        """Read an options.json. A `ValueError` names the file and the key that is wrong."""
         return cls.from_dict(read_json_object(path), source=str(path))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], source: str = "options") -> "BiLmOptions":
         """
-        Check the contents of an options.json, whose name in errors is `source`. Missing keys, and
-        those that are null, have bilm-tf's defaults.
-
-        bilm-tf's published options lack `bidirectional`, and are read in both directions. Without
-        it, only those of a training, which have `unroll_steps`, mean forward only.
+        Check the contents of an options.json, which errors call `source`. Keys that are missing or
+        null have bilm-tf's defaults. Without `bidirectional`, options with `unroll_steps`, which
+        bilm-tf's training writes, mean forward only; the published ones mean both directions.
         """
 
         def error(key: str, message: str) -> ValueError:
@@ -149,14 +147,14 @@ class BiLmOptions:
 
         def take(kind: Any) -> dict[str, Any]:
             arguments = {}
-            for each in fields(kind):
-                key = each.metadata.get("key")
+            for option in fields(kind):
+                key = option.metadata.get("key")
                 if key in given:
-                    text, is_right = each.metadata["rule"]
-                    arguments[each.name] = value = given.pop(key)
+                    text, is_right = option.metadata["rule"]
+                    arguments[option.name] = value = given.pop(key)
                     if not is_right(value):
                         raise error(key, f"must be {text}, but is {reprlib.repr(value)}")
-                elif key is not None and each.default is MISSING:
+                elif key is not None and option.default is MISSING:
                     raise error(key, "is missing; bilm-tf's options.json always has it")
             return arguments
 
@@ -199,10 +197,10 @@ class BiLmOptions:
     def to_dict(self) -> dict[str, Any]:
         """Return the contents of an options.json for prediction, which all programs read."""
         values: dict[str, Any] = dict(self.training)
-        parts: list[Any] = [self] if self.char_cnn is None else [self, self.char_cnn]
-        for part in parts:
-            for each in fields(part):
-                key, value = each.metadata.get("key"), getattr(part, each.name)
+        parts: list[Any] = [self, self.char_cnn]
+        for part in filter(None, parts):
+            for option in fields(part):
+                key, value = option.metadata.get("key"), getattr(part, option.name)
                 if key is None or (value is None and not key.startswith("lstm.")):
                     continue
                 section = values
@@ -212,18 +210,17 @@ class BiLmOptions:
                 section[last] = value
         if self.char_cnn is not None:
             values["char_cnn"]["filters"] = [list(pair) for pair in self.char_cnn.filters]
-            values["char_cnn"]["n_characters"] = N_CHARACTERS
+            values["char_cnn"]["n_characters"] = N_CHARACTERS  # as bilm-tf's prediction needs
         return values
 
     def write(self, path: PathLike) -> None:
         """Write an options.json, whole or not at all."""
-        with whole_file(path) as staged, open(staged, "w", encoding="utf-8") as options_file:
-            json.dump(self.to_dict(), options_file, indent=2)
-            options_file.write("\n")
+        with whole_file(path) as staged:
+            Path(staged).write_text(json.dumps(self.to_dict(), indent=2) + "\n", "utf-8")
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of an options.json, by their keys with dots between the sections."""
+    """Return the values of an options.json by key, with the sections before it: "lstm.dim"."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{prefix}{key}"

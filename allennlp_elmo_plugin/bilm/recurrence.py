@@ -1,6 +1,6 @@
 """
-The recurrence of an LSTM with a clipped cell and a projection, and its gradient. Matrix products,
-and what is saved for the backward pass, may be in bfloat16; cells are always float32.
+The recurrence of an LSTM with a clipped cell and a projection, and its gradient. Matrix products
+and what the backward pass needs may be in bfloat16; cells are always float32.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,8 +26,8 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     weight_gradient,
 )
 
-# The inputs' part of the gates is computed for as many steps ahead as fit into this size, on a GPU
-# into 256 MB.
+# The inputs' part of the gates is computed for as many steps ahead as fit into this size, or into
+# 256 MB on a GPU.
 _CHUNK_BYTES = 8 * 2**20
 
 LstmState = tuple[torch.Tensor, torch.Tensor]
@@ -38,7 +38,7 @@ Clips = tuple[float | None, float | None]
 
 
 class LstmWeights:
-    """A layer's weights. The candidate's are doubled: `tanh(x) = 2 * sigmoid(2 * x) - 1`."""
+    """A layer's weights, doubled for the candidate: `tanh(x) = 2 * sigmoid(2 * x) - 1`."""
 
     def __init__(
         self, weights: Sequence[torch.Tensor], clips: Clips, precision: str = "float32"
@@ -62,11 +62,11 @@ def run_steps(
     saved: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
-    Run layers of one shape, such as those of two directions, step by step together. `inputs` are
-    those of each layer, packed, shape `(n_tokens, input_dim)`. The gates and cells of a single
-    layer are written to `saved`, shapes `(n_tokens, 4 * dim)` and `(n_tokens, dim)`. Return all
-    outputs, shape `(n_layers, n_tokens, projection_dim)`, and the cells after each sequence's last
-    token, shape `(n_layers, n_sequences, dim)`.
+    Run layers of one shape, such as those of two directions, step by step together. Each has packed
+    `inputs`, shape `(n_tokens, input_dim)`. A single layer can write its gates and cells to
+    `saved`, shapes `(n_tokens, 4 * dim)` and `(n_tokens, dim)`. Return all outputs, shape
+    `(n_layers, n_tokens, projection_dim)`, and the cells after each sequence's last token, shape
+    `(n_layers, n_sequences, dim)`.
     """
     cell_clip, proj_clip = layers[0].clips
     dtype = layers[0].state.dtype
@@ -82,9 +82,9 @@ def run_steps(
     if on_gpu or (n_sequences == 1 and layers[0].state.is_exact):
         # A GPU starts fewer operations if it multiplies all layers at once. On the CPU, one row is
         # multiplied fastest by the weights as they are.
-        state = stacked(*(each.state for each in layers))
+        state = stacked(*(layer.state for layer in layers))
         if layers[0].projection:
-            projection = stacked(*(each.projection for each in layers if each.projection))
+            projection = stacked(*(layer.projection for layer in layers if layer.projection))
     from_inputs = _input_gates(layers, inputs, batch_sizes, state is not None)
     start = n_rows = 0
     # Of each step: (n_layers, size, projection_dim), (n_layers, size, 4 * dim)
@@ -93,7 +93,7 @@ def run_steps(
         if size != n_rows:  # at first, and where sequences have ended
             n_rows = size
             before = before[:, :size]
-            gates, cells, hidden = (each[:, :size] for each in (all_gates, all_cells, workspace))
+            gates, cells, hidden = (rows[:, :size] for rows in (all_gates, all_cells, workspace))
             # (n_layers, size, dim) each
             in_gate, forget_gate, candidate, out_gate = gates.chunk(4, 2)
         if state is None:
@@ -115,8 +115,8 @@ def run_steps(
         if proj_clip is not None:
             outputs.clamp_(-proj_clip, proj_clip)
         if saved is not None:
-            for kept, values in zip(saved, (gates, cells)):
-                kept[start : start + size] = values[0]
+            for target, values in zip(saved, (gates, cells)):
+                target[start : start + size] = values[0]
         start += size
     return all_outputs, all_cells
 
@@ -127,11 +127,11 @@ def _input_gates(
     batch_sizes: list[int],
     in_one: bool,
 ) -> Iterator[Any]:
-    """Yield the inputs' part of the gates step by step, for each layer or `in_one` tensor."""
+    """Yield the inputs' part of the gates of each step: one tensor a layer, or `in_one`."""
     inputs = [rows.to(layer.input.dtype) for layer, rows in zip(layers, inputs)]
     chunk_bytes = _CHUNK_BYTES if inputs[0].device.type == "cpu" else 32 * _CHUNK_BYTES
     n_rows = chunk_size = chunk_bytes // (layers[0].bias.numel() * inputs[0].element_size())
-    chunks: list[list[int]] = []  # The sizes of the steps of each
+    chunks: list[list[int]] = []  # the sizes of the steps of each chunk
     for size in batch_sizes:
         n_rows += size
         if n_rows > chunk_size:
@@ -151,10 +151,7 @@ def _input_gates(
 
 
 class Recurrence(torch.autograd.Function):
-    """
-    `run_steps` of one layer with its gradient, except that of the initial state, where truncated
-    back-propagation stops.
-    """
+    """`run_steps` of one layer with its gradient, which stops at the initial state."""
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""The softmax of the language model: full and sampled losses with their gradients."""
+"""The softmax of the language model: full and sampled losses and their gradients."""
 
 import math
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import LogUniformSampler, Samples
 
-# Size of the logits that are held at a time
+# The size of the logits held at a time, but at least this many rows
 _CHUNK_BYTES = 2**24
 _MIN_ROWS = 32
-# Rows that evaluation computes at a time
+# How many rows evaluation computes at a time
 _EVALUATED_ROWS = 1024
 
 
@@ -29,13 +29,13 @@ def _row_chunks(n_rows: int, n_columns: int, like: torch.Tensor) -> list[slice]:
 
 
 def _scaled(saved: Sequence[torch.Tensor], grad: torch.Tensor) -> list[torch.Tensor]:
-    """Return `saved` times `grad`, in the same memory if possible."""
+    """Return `saved` times `grad`, in place if possible."""
     scale = torch.Tensor.mul_ if may_overwrite_saved() else torch.Tensor.mul
     return [scale(tensor, grad) for tensor in saved]
 
 
 class _FullLoss(torch.autograd.Function):
-    """Mean negative log likelihood, with the gradient, in chunks of rows."""
+    """The mean negative log likelihood and its gradient, computed in chunks of rows."""
 
     @staticmethod
     def forward(ctx: Any, *tensors: torch.Tensor) -> torch.Tensor:
@@ -72,9 +72,9 @@ class _FullLoss(torch.autograd.Function):
 
 class _SampledLoss(torch.autograd.Function):
     """
-    Mean negative log likelihood under the softmax over each target and the samples, with sparse
-    gradients of `weight` and `bias`, on the CPU coalesced. Matrix products have the type `dtype`.
-    `words` are the samples and the targets, with the logarithms of their expected counts.
+    The mean negative log likelihood under the softmax over each target and the samples. `words` are
+    the samples and the targets, with the logarithms of their expected counts. Matrix products have
+    the type `dtype`. Gradients of `weight` and `bias` are sparse, and coalesced on the CPU.
     """
 
     @staticmethod
@@ -94,7 +94,7 @@ class _SampledLoss(torch.autograd.Function):
         if needs_grad:
             grad_hidden = torch.empty_like(hidden)
             grad_target_logits = torch.empty_like(target_logits)
-            # The bias is the weight of a one.
+            # The bias is treated as the weight of a constant 1.
             transposed = torch.nn.functional.pad(hidden_, (0, 1), value=1.0).t().contiguous()
             grad_samples = hidden.new_zeros(transposed.size(0), n_samples)  # (dim + 1, n_samples)
         for rows in _row_chunks(n_tokens, n_samples, hidden):
@@ -120,7 +120,7 @@ class _SampledLoss(torch.autograd.Function):
             grad_weight[:n_samples] = grad_samples[:-1].t()
             torch.mul(hidden, grad_column, out=grad_weight[n_samples:])
             grad_bias = torch.cat([grad_samples[-1], grad_target_logits])
-            # The number of distinct words would have to be copied from a GPU.
+            # On a GPU, the number of distinct words would have to be copied from it.
             if words.device.type == "cpu":
                 words, index = words.unique(return_inverse=True)
                 grad_weight, grad_bias = (
@@ -144,10 +144,8 @@ class _SampledLoss(torch.autograd.Function):
 
 
 def _hits(samples: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """
-    Return a place among the samples for each target, and what to add to the logit there: minus
-    infinity if this sample is the target, else 0; shape `(n_tokens, 1)` each.
-    """
+    """Return a sample's place for each target, and minus infinity if they are equal, else 0."""
+    # (n_tokens, 1) each
     sorted_samples, order = samples.sort()
     place = torch.searchsorted(sorted_samples[:-1], targets.unsqueeze(1))
     is_other = sorted_samples[place] != targets.unsqueeze(1)
@@ -157,7 +155,7 @@ def _hits(samples: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, t
 class Softmax(torch.nn.Module):
     """
     The output layer of a biLM, shared by both directions, with bilm-tf's sampled softmax (Jean et
-    al. 2015) if there are `num_samples`. `weight` is the token embedding, where the two are shared.
+    al. 2015) if `num_samples` is not 0. Pass the token embedding as `weight` to share it.
     """
 
     def __init__(
@@ -184,8 +182,8 @@ class Softmax(torch.nn.Module):
     ) -> torch.Tensor:
         """
         Return the mean negative log likelihood of vocabulary ids `targets`, shape `(n_tokens,)`,
-        given vectors `hidden`, shape `(n_tokens, dim)`. If there is a sampler, it is over
-        `samples`, by default new ones, each of which counts except where it is the target.
+        given vectors `hidden`, shape `(n_tokens, dim)`. With a sampler, the other words are
+        `samples`, by default new ones, without the target.
         """
         if self.sampler is None:
             return _FullLoss.apply(hidden, self.weight, self.bias, targets)
@@ -205,10 +203,8 @@ class Softmax(torch.nn.Module):
         for rows in hidden.split(_EVALUATED_ROWS):
             padded = padded_rows(rows)
             # Of each chunk of words: (n_padded,)
-            parts = [
-                matrix_product(padded, weight.t(), bias).logsumexp(1) for weight, bias in words
-            ]
-            totals.append(torch.stack(parts, 1).logsumexp(1)[: rows.size(0)])
+            sums = [matrix_product(padded, weight.t(), bias).logsumexp(1) for weight, bias in words]
+            totals.append(torch.stack(sums, 1).logsumexp(1)[: rows.size(0)])
         # (n_tokens,)
         target_logits = (hidden * self.weight[targets]).sum(1) + self.bias[targets]
-        return (target_logits - torch.cat(totals)).clamp_(max=0.0)  # 1e-7 above from rounding
+        return (target_logits - torch.cat(totals)).clamp_(max=0.0)  # Rounding gave up to 1e-7.

@@ -103,7 +103,7 @@ def test_a_model_of_vocabulary_ids():
     output = forward(ids, None, reverse)
     assert list(output.layers) == ["forward"] and output.n_layers == forward.num_layers == 3
     assert output.unpack(2).shape == (2, 3, 4) and forward.get_output_dim() == 4
-    with pytest.raises(ValueError, match='needs "char_cnn", or'):
+    with pytest.raises(ValueError, match='need "char_cnn", or'):
         BiLm(BiLmOptions.from_dict({"lstm": LSTM}))
 
 

@@ -58,7 +58,7 @@ def test_equals_the_original(elmo_pair, arguments):
     # From words, which may come one by one
     assert_close(pair.ours.embed_sentences(map(iter, SENTENCES)), pair.original(TEXT))
     assert_close(batch_to_ids(SENTENCES), TEXT)
-    with pytest.raises(ValueError, match=r"takes a list of sentences.*\[\['A', 'sentence'\]\]"):
+    with pytest.raises(ValueError, match=r"instead of a list.*\[\['A', 'sentence'\]\]"):
         batch_to_ids("A sentence")
 
 

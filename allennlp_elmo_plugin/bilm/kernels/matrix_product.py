@@ -133,10 +133,7 @@ class PreparedMatrix:
         self._stacks: dict[tuple[PreparedMatrix, ...], torch.Tensor] = {}
 
     def product(self, rows: torch.Tensor, add: torch.Tensor | None = None) -> torch.Tensor:
-        """
-        Return `rows @ matrix + add`, shape `(n, m)`, without a gradient, from `rows`, shape `(n,
-        k)`, and `add`, shape `(m,)` or `(n, m)`, of type `dtype`. `add` may be overwritten.
-        """
+        """As `matrix_product`, for `rows` and `add` of type `dtype`. May overwrite `add`."""
         if self._is_quantized:
             result = torch.ops.quantized.linear_dynamic(rows, self._quantized, True)  # (n, m)
             return result if add is None else result.add_(add)
