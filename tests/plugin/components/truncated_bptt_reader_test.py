@@ -53,77 +53,103 @@ def test_batches_are_those_of_bilm_tf(case, tmp_path):
             assert batch[f"targets{suffix}"].tolist() == theirs[f"next_token_id{suffix}"]
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_batches_are_the_windows_of_the_text(tmp_path, monkeypatch, seed):
-    """In every epoch, from every batch, with a small cache of words, and in several processes."""
-    random_ = random.Random(seed)
-    lines = random_lines(random_)
-    vocab = vocabulary_of(lines)
-    corpus = write_corpus(tmp_path / "corpus", lines)
-    monkeypatch.setattr(lexicon, "_N_SLOTS_LOG2", random_.choice([1, 6, 19]))
-    n_rows, num_steps = shape = random_.randint(1, 5), random_.randint(1, 8)
-    order = random_.choice(["", "shuffle_sentences", "contiguous"])
-    drop_last, bidirectional = random_.random() < 0.5, random_.random() < 0.8
-    settings = {"num_steps": num_steps, "drop_last": drop_last, "seed": seed, order: True}
-    settings.update(bidirectional=bidirectional, max_characters_per_token=None)
-    settings.pop("", None)
-    epoch = random_.randint(0, 3)
-    try:
-        whole = list(TruncatedBpttLmReader(n_rows, **settings).batches(corpus, epoch, 0, vocab))
-    except ConfigurationError as error:
-        assert "is smaller than one batch" in str(error)
-        whole = []
-    directions = list(SUFFIXES)[: 1 + bidirectional]
-    windows = {}
-    for direction in directions:
-        shuffle = random.Random(f"{seed} {epoch} {direction}") if "shuffle" in order else None
-        texts = b"".join(read_text(find_files(corpus), shuffle=shuffle)).decode()
-        how = direction == "backward", drop_last, order == "contiguous"
-        windows[direction] = plain_windows(texts.split("\n")[:-1], *shape, *how)
-    n_batches = (min if drop_last else max)(map(len, windows.values()))
-    assert len(whole) == n_batches
-    if not whole:
-        return
-    for expected in windows.values():
-        expected += [([[]] * n_rows, [[]] * n_rows)] * (n_batches - len(expected))
-    for number, batch in enumerate(whole):
-        expected = {"window": torch.tensor([[number, row, n_rows] for row in range(n_rows)])}
-        for direction in directions:
-            tokens, targets = padded_ids(windows[direction][number], num_steps, vocab)
-            expected[f"tokens{SUFFIXES[direction]}"] = tokens
-            expected[f"targets{SUFFIXES[direction]}"] = targets
-        assert_equal(batch, expected)
+class Case:
+    """A random text, and random settings with which it is read."""
 
-    monkeypatch.setattr(lexicon, "MAX_WORDS", 10)
-    for skip in {0, random_.randint(0, n_batches), n_batches}:
-        reader = TruncatedBpttLmReader(n_rows, **settings)
-        assert_equal(list(reader.batches(corpus, epoch, skip, vocab)), whole[skip:])
-    if n_batches > 1:
-        reader = TruncatedBpttLmReader(n_rows, **settings, max_instances=3 * n_rows - 1)
-        assert_equal(list(reader.batches(corpus, epoch, 1, vocab)), whole[1:2])
-        assert reader.count_batches(corpus) == 2
+    def __init__(self, seed, folder):
+        self.random = random.Random(seed)
+        choose = self.random.choice
+        lines = ["a", *random_lines(self.random)]
+        self.vocab, self.corpus = vocabulary_of(lines), write_corpus(folder, lines)
+        self.n_rows, self.num_steps, self.epoch = map(choose, (range(1, 6), range(1, 9), range(4)))
+        self.order = choose(["in order", "shuffle_sentences", "contiguous"])
+        self.directions = choose([["forward"], *[["forward", "backward"]] * 3])
+        self.settings = {
+            "max_characters_per_token": None,
+            "seed": seed,
+            "drop_last": choose([False, True]),
+            "bidirectional": "backward" in self.directions,
+            **{name: name == self.order for name in ("shuffle_sentences", "contiguous")},
+        }
 
-    reader = TruncatedBpttLmReader(n_rows, **{**settings, "max_characters_per_token": 9})
-    batches = reader.batches(corpus, epoch, 0, vocab)
-    for number, (batch, same) in enumerate(zip(batches, whole, strict=True)):
-        for direction in directions:
-            suffix = SUFFIXES[direction]
-            ids, targets = batch[f"tokens{suffix}"], batch[f"targets{suffix}"]
-            assert torch.equal(targets, same[f"targets{suffix}"]) and ids.dtype == torch.long
-            words = [word for row in windows[direction][number][0] for word in row]
-            assert ids[targets != -100].tolist() == words_to_character_ids(words, 9).tolist()
-            assert not ids[targets == -100].any()
-
-    n_processes = random_.choice([n for n in (1, 2, 3, 5) if n_rows % n == 0])
-    parts = []
-    for rank in range(n_processes):
-        reader = TruncatedBpttLmReader(n_rows // n_processes, **settings)
+    def reader(self, n_processes=1, rank=0, **changes):
+        settings = {**self.settings, **changes}
+        reader = TruncatedBpttLmReader(self.n_rows // n_processes, self.num_steps, **settings)
         reader._set_distributed_info(DistributedInfo(n_processes, rank))
-        parts.append(list(reader.batches(corpus, epoch, 0, vocab)))
-        assert order == "shuffle_sentences" or reader.count_batches(corpus) == n_batches
-    for batch, *of_ranks in zip(whole, *parts, strict=True):
+        return reader
+
+    def read(self, skip=0, **changes):
+        batches = self.reader(**changes).batches(self.corpus, self.epoch, skip, self.vocab)
+        return list(batches)
+
+    def windows(self):
+        """For each window, what the rows of each direction read and predict."""
+        windows = []
+        for name in self.directions:
+            seed = f"{self.settings['seed']} {self.epoch} {name}"
+            shuffle = random.Random(seed) if self.order == "shuffle_sentences" else None
+            lines = b"".join(read_text(find_files(self.corpus), shuffle=shuffle)).decode()
+            how = name == "backward", self.settings["drop_last"], self.order == "contiguous"
+            lines = lines.split("\n")[:-1]
+            windows.append(plain_windows(lines, self.n_rows, self.num_steps, *how))
+        nothing = [[[]] * self.n_rows] * 2
+        n_windows = (min if self.settings["drop_last"] else max)(map(len, windows))
+        padded = itertools.zip_longest(*windows, fillvalue=nothing)
+        return [dict(zip(self.directions, rows)) for rows in itertools.islice(padded, n_windows)]
+
+
+@pytest.fixture(params=range(40))
+def case(request, tmp_path, monkeypatch):
+    case = Case(request.param, tmp_path / "corpus")
+    monkeypatch.setattr(lexicon, "_N_SLOTS_LOG2", case.random.choice([1, 6, 19]))
+    case.batches = case.read()
+    # The batches that a test reads must be the same with a small cache of words.
+    monkeypatch.setattr(lexicon, "MAX_WORDS", 10)
+    return case
+
+
+def test_batches_are_the_windows_of_the_text(case):
+    expected = []
+    for number, window in enumerate(case.windows()):
+        place = [[number, row, case.n_rows] for row in range(case.n_rows)]
+        expected.append({"window": torch.tensor(place)})
+        for name, rows in window.items():
+            ids, targets = padded_ids(rows, case.num_steps, case.vocab)
+            expected[-1] |= {f"tokens{SUFFIXES[name]}": ids, f"targets{SUFFIXES[name]}": targets}
+    assert_equal(case.batches, expected)
+
+
+def test_words_are_spelt_in_characters(case):
+    spelt = case.read(max_characters_per_token=9)
+    for batch, same, window in zip(spelt, case.batches, case.windows(), strict=True):
+        for name, (rows, _) in window.items():
+            ids, targets = batch[f"tokens{SUFFIXES[name]}"], batch[f"targets{SUFFIXES[name]}"]
+            assert torch.equal(targets, same[f"targets{SUFFIXES[name]}"])
+            assert ids.dtype == torch.long and not ids[targets == -100].any()
+            expected = words_to_character_ids(list(itertools.chain(*rows)), 9)
+            assert ids[targets != -100].tolist() == expected.tolist()
+
+
+def test_reading_starts_after_any_batch_and_ends_by_max_instances(case):
+    n_batches = len(case.batches)
+    for skip in {0, case.random.randint(0, n_batches), n_batches}:
+        assert_equal(case.read(skip), case.batches[skip:])
+    if n_batches > 1:
+        two_batches = {"max_instances": 3 * case.n_rows - 1}
+        assert_equal(case.read(1, **two_batches), case.batches[1:2])
+        assert case.reader(**two_batches).count_batches(case.corpus) == 2
+
+
+def test_processes_read_their_rows_of_common_batches(case):
+    n_processes = case.random.choice([n for n in (1, 2, 3, 5) if case.n_rows % n == 0])
+    parts = [case.read(n_processes=n_processes, rank=rank) for rank in range(n_processes)]
+    for batch, *of_ranks in zip(case.batches, *parts, strict=True):
         for name in batch.keys() - {"window"}:
-            assert torch.equal(torch.cat([each[name] for each in of_ranks]), batch[name])
+            assert_equal(torch.cat([part[name] for part in of_ranks]), batch[name])
+    if case.order != "shuffle_sentences":
+        for rank in range(n_processes):
+            n_batches = case.reader(n_processes, rank).count_batches(case.corpus)
+            assert n_batches == len(case.batches)
 
 
 def test_lines_are_read_when_they_are_needed_and_kept_no_longer(monkeypatch):
