@@ -31,7 +31,7 @@ def test_is_its_layers_one_after_the_other(rows, skip, dropout, needs_grad):
     options = replace(OPTIONS, use_skip_connections=skip, dropout=0.4 if dropout else 0.0)
     lstm = BiLstm(options).requires_grad_(needs_grad)
     lstm.variational_dropout = dropout == "each row"
-    packings = {key: PackedBatch(each, 4) for key, each in zip(DIRECTIONS, ROWS[rows])}
+    packings = {key: PackedBatch(lengths, 4) for key, lengths in zip(DIRECTIONS, ROWS[rows])}
     if rows == "the same":
         packings["backward"] = packings["forward"]
     inputs = {key: torch.randn(packing.n_tokens, 4) for key, packing in packings.items()}
@@ -41,21 +41,21 @@ def test_is_its_layers_one_after_the_other(rows, skip, dropout, needs_grad):
     torch.manual_seed(1)
     outputs = lstm(inputs, packings, carried)
     # (n_layers, n_rows, n_directions * size)
-    expected_states = [each.clone() for each in start]
+    expected_states = [state.clone() for state in start]
     torch.manual_seed(1)
     for key, packing in packings.items():
         vectors = inputs[key]
         for index in range(2 if packing.n_tokens else 0):
             vectors = lstm.drop(vectors, packing)
-            states = [each[index].chunk(2, 1)[key == "backward"] for each in expected_states]
-            before = tuple(each[packing.order] for each in states)
+            states = [state[index].chunk(2, 1)[key == "backward"] for state in expected_states]
+            before = tuple(state[packing.order] for state in states)
             ((output, last),) = run_layers([lstm.layer(key, index)], [vectors], packing, [before])
-            for each, value in zip(states, last):
-                each[packing.order] = value
+            for state, value in zip(states, last):
+                state[packing.order] = value
             vectors = output + vectors if skip and index else output
             torch.testing.assert_close(outputs[key][index], vectors)
             assert outputs[key][index].requires_grad == needs_grad
-        assert [each.shape for each in outputs[key]] == [inputs[key].shape] * 2
+        assert [output.shape for output in outputs[key]] == [inputs[key].shape] * 2
     torch.testing.assert_close(list(carried.states), expected_states)
 
 
@@ -73,12 +73,11 @@ def test_variational_dropout_draws_one_mask_for_all_words_of_a_row():
 def run_lstm(lstm, n_threads):
     torch.set_num_threads(n_threads)
     packing = PackedBatch([9, 7, 7, 1, 4], 9)
-    generator = torch.Generator().manual_seed(1)
-    size = packing.n_tokens, lstm.input_size
-    inputs = {key: torch.randn(size, generator=generator) for key in DIRECTIONS}
+    torch.manual_seed(1)
+    inputs = {key: torch.randn(packing.n_tokens, lstm.input_size) for key in DIRECTIONS}
     carried = CarriedState()
     outputs = lstm(inputs, dict.fromkeys(DIRECTIONS, packing), carried)
-    return [*(each for key in DIRECTIONS for each in outputs[key]), *carried.states]
+    return [*outputs["forward"], *outputs["backward"], *carried.states]
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
@@ -89,8 +88,8 @@ def test_a_thread_for_each_direction_computes_the_same(precision, monkeypatch, r
     monkeypatch.setattr(bilstm, "_WORTH_THREADS", 0)
     torch.manual_seed(0)
     lstm = BiLstm(replace(OPTIONS, lstm_dim=256, projection_dim=64, dropout=0.5)).eval()
-    for each in (*lstm.forward_layers, *lstm.backward_layers):
-        each.precision = precision
+    for layer in (*lstm.forward_layers, *lstm.backward_layers):
+        layer.precision = precision
     with torch.inference_mode():
         results = {n_threads: run_lstm(lstm, n_threads) for n_threads in (1, 2, 3, 4)}
     assert in_parallel.call_count == 2  # with 2 and 3
@@ -99,7 +98,7 @@ def test_a_thread_for_each_direction_computes_the_same(precision, monkeypatch, r
         for tensor, expected in zip(tensors, results[1]):
             assert tensor.is_inference() == expected.is_inference()
             torch.testing.assert_close(tensor, expected, rtol=0, atol=1e-6 if is_exact else 0.01)
-    # Nor for gradients and random numbers
+    # None if gradients or random numbers are needed
     run_lstm(lstm, 2)
     with torch.no_grad():
         run_lstm(lstm.train(), 2)

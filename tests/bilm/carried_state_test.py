@@ -9,13 +9,13 @@ from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
 
 
 def states_of(*values):
-    """Of one layer, with rows of these values."""
+    """States of one layer whose rows have these values."""
     rows = torch.tensor(values).view(1, -1, 1)
     return rows.repeat(1, 1, 2), rows.repeat(1, 1, 4)
 
 
 def rows_of(carried, n_rows):
-    """The values of the rows that a batch of so many reads."""
+    """The values that a batch of `n_rows` rows reads."""
     outputs, cells = carried.read(states_of(*[0.0] * n_rows))
     values = outputs[0, :, 0].tolist()
     torch.testing.assert_close((outputs, cells), states_of(*values))
@@ -30,8 +30,8 @@ def test_new_rows_start_from_zero_and_others_from_where_they_were():
         assert rows_of(carried, n_rows) == expected
     carried.read(states_of(0.0))[0].fill_(5.0)
     assert rows_of(carried, 1) == [1.0, 2.0]
-    doubles = carried.read(tuple(each.double() for each in states_of(0.0)))
-    assert all(each.dtype == torch.double for each in doubles)
+    doubles = carried.read(tuple(zeros.double() for zeros in states_of(0.0)))
+    assert [state.dtype for state in doubles] == [torch.double] * 2
 
 
 def test_a_fixed_state_is_the_first_row_of_another():
@@ -74,5 +74,5 @@ def test_copies_and_state_dicts_keep_the_states():
     copies = [copy.copy(original), copy.deepcopy(original), pickle.loads(pickle.dumps(original))]
     restored.states = original.state_dict()
     original.reset()
-    assert [rows_of(each, 1) for each in (*copies, restored)] == [[1.0]] * 4
+    assert [rows_of(carried, 1) for carried in (*copies, restored)] == [[1.0]] * 4
     assert original.state_dict() is None

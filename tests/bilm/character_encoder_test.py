@@ -17,11 +17,10 @@ def encode_directly(encoder, ids):
     """The definition: convolutions of embedded characters, all positions, every word."""
     embedded = encoder._char_embedding_weights[ids].transpose(1, 2)
     maxima = torch.cat([conv(embedded).amax(2) for conv in encoder.convolutions], 1)
-    vectors = maxima.relu() if encoder.options.activation == "relu" else maxima.tanh()
+    vectors = getattr(maxima, encoder.options.activation)()
     for layer in encoder.highway_layers:
         new, gate = layer(vectors).chunk(2, 1)
-        gate = gate.sigmoid()
-        vectors = gate * vectors + (1 - gate) * new.relu()
+        vectors = gate.sigmoid() * vectors + (1 - gate.sigmoid()) * new.relu()
     return vectors if encoder._projection is None else encoder._projection(vectors)
 
 
@@ -30,7 +29,7 @@ def encode_directly(encoder, ids):
 @pytest.mark.parametrize("n_highway", [0, 2])
 @pytest.mark.parametrize("trained", [".*", "char_emb", "0.weight", "conv_.*bias", "high|proj"])
 def test_values_and_gradient(activation, filters, n_highway, trained, monkeypatch):
-    """Of some parameters, over two calls, the second of which computes its gradient twice."""
+    """For some parameters, over two calls, the second of which computes its gradient twice."""
     monkeypatch.setattr(module, "_CHUNK", 500)  # several chunks
     monkeypatch.setattr(module, "_FEW_WORDS", 4)  # several lengths
     torch.manual_seed(0)
@@ -39,25 +38,25 @@ def test_values_and_gradient(activation, filters, n_highway, trained, monkeypatc
     for name, parameter in encoder.named_parameters():
         torch.nn.init.normal_(parameter, 0, 0.5)
         parameter.requires_grad_(re.search(trained, name) is not None)
-    parameters = [each for each in encoder.parameters() if each.requires_grad]
+    parameters = [weight for weight in encoder.parameters() if weight.requires_grad]
     ids = torch.randint(0, 262, IDS.shape)
     ids[3:6] = torch.stack([ids[7], torch.zeros(50), torch.full((50,), 261)])
-    expected = [torch.zeros_like(each) for each in parameters]
-    for each, times in ((torch.cat([IDS, ids]), 1), (IDS[:3], 2)):
-        vectors = encoder(each)
-        directly = encode_directly(encoder, each)
+    expected = list(map(torch.zeros_like, parameters))
+    for batch, times in ((torch.cat([IDS, ids]), 1), (IDS[:3], 2)):
+        vectors = encoder(batch)
+        directly = encode_directly(encoder, batch)
         torch.testing.assert_close(vectors, directly)
         with torch.inference_mode():
-            torch.testing.assert_close(encoder(each).clone(), directly.detach())
+            torch.testing.assert_close(encoder(batch).clone(), directly.detach())
         for retain_graph in (True, False)[-times:] if parameters else ():
             vectors.square().sum().backward(retain_graph=retain_graph)
             grads = torch.autograd.grad(directly.square().sum(), parameters, retain_graph=True)
             expected = [sum(pair) for pair in zip(expected, grads)]
-    torch.testing.assert_close([each.grad for each in parameters], expected)
+    torch.testing.assert_close([weight.grad for weight in parameters], expected)
 
 
 def counted(max_cached_words=0):
-    """An encoder, and how many words each call of its `encode` has."""
+    """An encoder, and a list of how many words each call of its `encode` had."""
     encoder = CharacterEncoder(CharCnnOptions(((1, 4), (2, 3)), "relu", 3, 1), 5)
     encoder.max_cached_words = max_cached_words
     encode, counts = encoder.encode, []
@@ -117,7 +116,7 @@ def test_start_is_bilm_tfs():
     assert 0.049 < weight.abs().max() <= 0.05
 
 
-# torch.mm doesn't promise that a row doesn't depend on the others; oneDNN's products don't.
+# A row's product doesn't depend on the other rows in oneDNN; torch.mm doesn't promise that.
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_words_vector_is_the_same_in_any_company(precision):
     if not has_onednn(getattr(torch, precision)):

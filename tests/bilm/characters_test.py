@@ -14,7 +14,7 @@ from allennlp_elmo_plugin.bilm.characters import (
 )
 from tests.support.bilm_tf import REFERENCE
 
-# Of any characters, lone surrogates too, and of all lengths around the cut
+# Words of any characters, including lone surrogates, and of all lengths around the limit
 WORDS = st.text(st.characters(), max_size=60) | st.text("aé東🙂\ud800\0", min_size=10, max_size=60)
 SENTENCES = st.lists(st.lists(WORDS | st.sampled_from(["<S>", "</S>", "<UNK>"])), max_size=5)
 
@@ -32,10 +32,10 @@ def test_spelling_equals_bilm_tf():
 @example([[], ["x" * n for n in range(45, 51)], ["<S>", "</S>"]], 50)
 @example([[]], 50)
 def test_sentences_are_spelled_as_by_allennlp(sentences, max_characters):
-    """And padded with zeros."""
+    """Also padded with zeros."""
     original = ELMoCharacterMapper()
     table = CharacterTable(max_characters)
-    for _ in range(2):  # unknown words, then known ones
+    for _ in range(2):  # new words, then known ones
         ids = sentences_to_character_ids(sentences, table)
         longest = max(map(len, sentences), default=0)
         assert ids.shape == (len(sentences), longest, max_characters) and ids.dtype == np.int64
@@ -61,15 +61,12 @@ def test_a_table_has_its_own_tokens_and_a_limit(max_words):
     assert (len(table._rows) == 71) == (max_words == 100)
 
 
-@pytest.mark.parametrize(
-    "batch, message",
-    [
+def test_only_a_batch_of_sentences_is_accepted():
+    for batch, message in (
         ("a text", r"got the text 'a text' instead of .*: \[\['a', 'text'\]\]"),
         ([["a"], "b c"], r"sentence 1 is the string 'b c'.*\['b', 'c'\]"),
         ([[b"a"]], "sentence 0 has the word b'a', a bytes"),
-    ],
-)
-def test_what_is_no_batch_of_sentences_is_refused(batch, message):
-    with pytest.raises(ValueError, match=message):
-        check_sentences(batch)
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_sentences(batch)
     assert check_sentences(iter([("a", "b"), iter("cd")])) == [["a", "b"], ["c", "d"]]

@@ -26,7 +26,7 @@ def make_lstm(dtype=torch.double, forget_bias=1.0, **options):
 
 
 def make_inputs(lstm):
-    """Vectors, outputs and cells from before."""
+    """Vectors, and the outputs and cells of an earlier batch."""
     dtype = lstm.state_linearity.weight.dtype
     sizes = (PACKING.n_tokens, lstm.input_size), (5, lstm.hidden_size), (5, lstm.cell_size)
     inputs, *state = (torch.randn(*size, dtype=dtype) / 4 for size in sizes)
@@ -40,7 +40,7 @@ def run(lstm, inputs, state, dropout=0.0, packing=PACKING):
 @pytest.mark.parametrize("lengths", [LENGTHS, [7]])
 @pytest.mark.parametrize("forget_bias", [0.0, 1.0])
 @pytest.mark.parametrize("grad", [True, False])
-# The inputs' gates of one step at a time, of some, and of all
+# The inputs' part of the gates for one step at a time, for some, and for all
 @pytest.mark.parametrize("chunk_bytes", [1, 8 * 24 * 9, 2**20])
 def test_it_is_allennlps_cell(lengths, forget_bias, grad, chunk_bytes, monkeypatch):
     monkeypatch.setattr(recurrence, "_CHUNK_BYTES", chunk_bytes)
@@ -54,19 +54,17 @@ def test_it_is_allennlps_cell(lengths, forget_bias, grad, chunk_bytes, monkeypat
     with torch.set_grad_enabled(grad):
         outputs, final = run(lstm, packing.pack(tokens), state, packing=packing)
     assert all(map(torch.equal, kept, state)) and outputs.requires_grad == grad
-    # Some of both are at their clips, or the test is blind to these.
+    # Some outputs and cells are clipped; otherwise the test wouldn't see a missing clip.
     assert (outputs.abs() == 0.3).any() and (final[1].abs() == 0.5).any()
+    start = tuple(part.unsqueeze(0) for part in state)
     with torch.no_grad():
-        expected, expected_final = original(
-            tokens[packing.order],
-            sorted(lengths, reverse=True),
-            tuple(part.unsqueeze(0) for part in state),
-        )
+        rows = tokens[packing.order], sorted(lengths, reverse=True)
+        expected, expected_final = original(*rows, start)
         actual = [packing.unpack([outputs])[packing.order], *final]
         torch.testing.assert_close(actual, [expected, *(part[0] for part in expected_final)])
 
 
-def test_recurrent_dropout_is_that_of_the_weights_of_the_state():
+def test_recurrent_dropout_is_dropout_of_the_states_weights():
     lstm = make_lstm()
     inputs, state = make_inputs(lstm)
     weight = lstm.state_linearity.weight
@@ -81,7 +79,7 @@ def test_recurrent_dropout_is_that_of_the_weights_of_the_state():
     (expected_gradient,) = torch.autograd.grad(expected.sum(), plain.state_linearity.weight)
     assert torch.equal(outputs, expected)
     torch.testing.assert_close(gradient, expected_gradient * mask)
-    # None in evaluation, and no random number is drawn without it.
+    # Evaluation has none, and without it no random number is drawn.
     undropped, _ = run(lstm.eval(), inputs, state, 0.5)
     random_state = torch.get_rng_state()
     assert torch.equal(undropped, run(lstm.train(), inputs, state)[0])
@@ -90,12 +88,9 @@ def test_recurrent_dropout_is_that_of_the_weights_of_the_state():
 
 def test_start_is_bilm_tfs():
     lstm = ProjectedLstm(replace(OPTIONS, lstm_dim=60, projection_dim=40))
-    for linear, in_dim, out_dim in (
-        (lstm.input_linearity, 80, 240),
-        (lstm.state_linearity, 80, 240),
-        (lstm.state_projection, 60, 40),
-    ):
-        limit = (6 / (in_dim + out_dim)) ** 0.5
+    linears = lstm.input_linearity, lstm.state_linearity, lstm.state_projection
+    for linear, in_and_out in zip(linears, (80 + 240, 80 + 240, 60 + 40)):
+        limit = (6 / in_and_out) ** 0.5
         assert 0.98 * limit < linear.weight.abs().max() <= limit
     assert not lstm.state_linearity.bias.any()
     assert ProjectedLstm(replace(OPTIONS, lstm_dim=4)).state_projection is None
@@ -113,12 +108,12 @@ def test_gradient(options):
 
 
 @needs_bfloat16
-@pytest.mark.parametrize("clips, tolerance", [((None, None), 0.02), ((0.35, 0.15), 0.2)])
-def test_gradient_in_bfloat16_is_near(clips, tolerance):
-    """With a state from before, and recurrent dropout."""
+@pytest.mark.parametrize("cell_clip, proj_clip, tolerance", [(None, None, 0.02), (0.35, 0.15, 0.2)])
+def test_gradient_in_bfloat16_is_near(cell_clip, proj_clip, tolerance):
+    """Also from a given state and with recurrent dropout."""
     torch.manual_seed(1)
-    sizes = {"lstm_dim": 40, "projection_dim": 16, "cell_clip": clips[0], "proj_clip": clips[1]}
-    lstm = ProjectedLstm(replace(OPTIONS, **sizes))
+    sizes = {"lstm_dim": 40, "projection_dim": 16}
+    lstm = ProjectedLstm(replace(OPTIONS, **sizes, cell_clip=cell_clip, proj_clip=proj_clip))
     inputs, state = make_inputs(lstm)
     state, parameters = tuple(2 * part for part in state), [inputs, *lstm.parameters()]
     results = []
@@ -130,9 +125,9 @@ def test_gradient_in_bfloat16_is_near(clips, tolerance):
         # The last backward pass of a graph overwrites what it saved.
         grads = torch.autograd.grad(loss, parameters)
         for grad, other in zip(grads, retained):
-            # As `safetensors`, `parameters_to_vector` and L-BFGS want them
+            # `safetensors`, `parameters_to_vector` and L-BFGS need contiguous gradients.
             assert grad.is_contiguous() and torch.equal(grad, other)
-        # Each gate by itself
+        # The gates one by one
         parts = [part for grad in grads[1:] for part in grad.chunk(4)]
         results.append([outputs.detach(), cells, *grads[0].split(PACKING.batch_sizes), *parts])
     for exact, near in zip(*results):

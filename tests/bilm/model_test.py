@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -34,20 +36,17 @@ def test_words_are_their_characters_in_one_packed_text_or_two(bilm, max_cached_w
     """The backward direction reads its own text as the forward one does, from its first word."""
     bilm.token_layer.max_cached_words = max_cached_words
     texts = SENTENCES, [sentence[::-1] for sentence in SENTENCES]
-    ids, reverse_ids = (torch.from_numpy(sentences_to_character_ids(each)) for each in texts)
-    for _ in range(2):  # then with other parameters
+    ids, reverse_ids = (torch.from_numpy(sentences_to_character_ids(text)) for text in texts)
+    for _ in range(2):  # before and after a step of the optimizer
         expected = layers(bilm(ids, [5, 3, 2]))
         expected.sum().backward()
         for grad in (False, False, True):
             with torch.set_grad_enabled(grad):
-                for found in (
-                    bilm(ids, torch.tensor([5, 3, 2])),
-                    bilm.run_words(SENTENCES),
-                    bilm.run_words(*texts),
-                    bilm(ids, [5, 3, 2], reverse_ids, [5, 3, 2]),
-                ):
-                    assert found.layers["backward"][0].requires_grad == grad
-                    torch.testing.assert_close(layers(found), expected, atol=1e-5, rtol=1e-5)
+                outputs = [bilm(ids, torch.tensor([5, 3, 2])), bilm.run_words(SENTENCES)]
+                outputs += bilm.run_words(*texts), bilm(ids, [5, 3, 2], reverse_ids, [5, 3, 2])
+                for output in outputs:
+                    assert output.layers["backward"][0].requires_grad == grad
+                    torch.testing.assert_close(layers(output), expected, atol=1e-5, rtol=1e-5)
         torch.optim.SGD(bilm.parameters(), lr=1e-3).step()
     with torch.no_grad():
         assert (layers(bilm.run_words(SENTENCES)) - expected).abs().max() > 1e-3
@@ -98,8 +97,7 @@ def test_a_model_of_vocabulary_ids():
     sum(layers[-1].sum() for layers in output.layers.values()).backward()
     assert weight.grad.is_sparse
     assert weight.grad.coalesce().indices()[0].tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
-    options = {"lstm": LSTM, "n_tokens_vocab": 9, "bidirectional": False}
-    forward = BiLm(BiLmOptions.from_dict(options))
+    forward = BiLm(replace(bilm.options, bidirectional=False))
     output = forward(ids, None, reverse)
     assert list(output.layers) == ["forward"] and output.n_layers == forward.num_layers == 3
     assert output.unpack(2).shape == (2, 3, 4) and forward.get_output_dim() == 4

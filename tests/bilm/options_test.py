@@ -10,8 +10,7 @@ OPTIONS = json.loads((REFERENCE / "checkpoint" / "options.json").read_text())
 
 
 def changed(path, value):
-    options = copy.deepcopy(OPTIONS)
-    section = options
+    section = options = copy.deepcopy(OPTIONS)
     *names, last = path.split(".")
     for name in names:
         section = section[name]
@@ -47,10 +46,7 @@ def test_missing_keys_mean_bilm_tfs_defaults():
 
 
 WHOLE = "must be a whole number from 1 to 2147483647, but is"
-CLIP = "must be a number above 0, or null, but is"
 PAIRS = r"must be a list of \[width, number\] pairs, whole numbers from 1"
-CHARACTERS = "must be a whole number from 3 to 1000, but is"
-DROPOUT = "must be a number, at least 0 and below 1, but is"
 N_CHARACTERS = "must be 261 .in training. or 262.*such as cl-tohoku's Japanese ELMo"
 INFINITE = float("inf"), float("nan"), 10**400
 MISTAKES = [
@@ -58,11 +54,11 @@ MISTAKES = [
     ("lstm.dim", "is missing", None),
     ("lstm.dim", WHOLE, "16", True, 0, -1, 16.5, 2**31, *INFINITE),
     ("lstm.dim", rf"{WHOLE} \[1.*\.\.\.\]$", [1] * 10**6),
-    ("lstm.cell_clip", CLIP, 0, -1, True, *INFINITE),
+    ("lstm.cell_clip", "must be a number above 0, or null, but is", 0, -1, True, *INFINITE),
     ("lstm.projection_dim", r"\(17\) must not exceed .lstm.dim. \(16\)", 17),
     ("lstm.use_skip_connections", "must be true or false", 1),
     ("lstm.cell_clp", "is not known", 3),
-    ("char_cnn.max_characters_per_token", CHARACTERS, 2, 1001),
+    ("char_cnn.max_characters_per_token", "must be a whole number from 3 to 1000, but is", 2, 1001),
     ("char_cnn.filters", PAIRS, [], [[1, 2**31]], [[1, True]], [[0, 4]], "[[1, 4]]", [[1, 2, 3]]),
     ("char_cnn.filters", "has width 51, more than 50 characters", [[51, 2], [1, 2]]),
     ("char_cnn.embedding", "must be a JSON object", [4]),
@@ -70,7 +66,7 @@ MISTAKES = [
     ("char_cnn.n_characters", N_CHARACTERS, 260, 263),
     ("char_cnn.n_highway", "must be a whole number from 0 to", -1),
     ("char_cnn.activation", 'must be "relu" or "tanh"', "gelu"),
-    ("dropout", DROPOUT, float("nan"), True, 1.0, -0.1),
+    ("dropout", "must be a number, at least 0 and below 1, but is", float("nan"), True, 1.0, -0.1),
     ("share_embedding_softmax", "needs a token embedding", True),
 ]
 
@@ -87,8 +83,8 @@ def test_errors_name_source_and_key(tmp_path):
 
 def test_bounds_are_included_and_unknown_keys_warned_about(caplog):
     lstm = {"dim": 1, "projection_dim": 1, "n_layers": 1, "cell_clip": 1e-9}
-    char_cnn = {"filters": [[3, 1]], "embedding": {"dim": 1}, "max_characters_per_token": 3}
-    char_cnn["n_highway"] = 0
+    char_cnn = {"filters": [[3, 1]], "embedding": {"dim": 1}, "n_highway": 0}
+    char_cnn["max_characters_per_token"] = 3
     BiLmOptions.from_dict({"lstm": lstm, "char_cnn": char_cnn, "dropout": 0})
     BiLmOptions.from_dict(changed("char_cnn.max_characters_per_token", 1000))
     assert not caplog.records

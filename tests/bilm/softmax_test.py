@@ -32,7 +32,7 @@ def test_sampled_loss_is_tensorflows(monkeypatch):
 
 @pytest.mark.parametrize("chunk_bytes", [2**24, 2000, 8])
 def test_full_loss_is_cross_entropy(chunk_bytes, monkeypatch):
-    """With and without its gradient, however few logits are held at a time."""
+    """With and without a gradient, however few logits are held at a time."""
     torch.manual_seed(0)
     products = Mock(wraps=module.matrix_product)
     monkeypatch.setattr(module, "matrix_product", products)
@@ -47,14 +47,11 @@ def test_full_loss_is_cross_entropy(chunk_bytes, monkeypatch):
     expected = torch.nn.functional.cross_entropy(logits, targets)
     loss = softmax.loss(hidden, targets)
     torch.testing.assert_close(loss, expected)
-    grads, expected_grads = (
-        torch.autograd.grad(3 * each, parameters, retain_graph=True) for each in (loss, expected)
-    )
-    torch.testing.assert_close(grads, expected_grads)
+    expected_grads = torch.autograd.grad(3 * expected, parameters, retain_graph=True)
+    torch.testing.assert_close(torch.autograd.grad(3 * loss, parameters), expected_grads)
     log_probabilities = softmax.log_probabilities(hidden, targets)
-    torch.testing.assert_close(
-        log_probabilities, logits.log_softmax(1)[range(40), targets].detach()
-    )
+    expected = logits.log_softmax(1)[range(40), targets].detach()
+    torch.testing.assert_close(log_probabilities, expected)
     assert softmax.log_probabilities(hidden[:0], targets[:0]).shape == (0,)
     largest = max(len(args[0]) * args[1].size(1) for args, _ in products.call_args_list)
     assert largest <= max(chunk_bytes // 8, 110)
@@ -63,7 +60,7 @@ def test_full_loss_is_cross_entropy(chunk_bytes, monkeypatch):
 
 
 def sampled_loss(softmax, hidden, targets, samples):
-    """The cross entropy among the samples and the target of each row."""
+    """The cross entropy over the samples and the target of each row."""
     counts = softmax.sampler.expected_count(torch.arange(12), samples.num_tries)
     logits = hidden @ softmax.weight.t() + softmax.bias - counts.log()
     left_out = torch.ones(logits.shape, dtype=torch.bool)
@@ -73,8 +70,8 @@ def sampled_loss(softmax, hidden, targets, samples):
 
 
 @pytest.mark.parametrize("targets", [[5, 3, 9], [4, 4, 4, 4], [2, 2, 5, 7, 5], [11]])
-def test_gradient_of_each_row_comes_once(targets):
-    """Whatever is a target, a sample, or both, in any order, any number of times."""
+def test_a_sparse_gradient_has_each_row_once(targets):
+    """Words may be targets, samples or both, in any order, any number of times."""
     torch.manual_seed(0)
     softmax = Softmax(12, 3, 4).double()
     samples = Samples(torch.tensor([5, 0, 7, 2]), 6)

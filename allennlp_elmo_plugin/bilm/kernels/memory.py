@@ -1,9 +1,7 @@
 """
-Keep freed memory in the process.
-
-glibc returns large blocks to the system, and the next block costs a page fault for each 4 KiB. Here
-it keeps blocks of up to 32 MiB (1 GiB in training) and at most twice as much in total, unless an
-environment variable such as MALLOC_MMAP_THRESHOLD_ is set.
+Keep freed memory in the process. glibc returns large blocks to the system, and the next one costs a
+page fault for each 4 KiB. Here it keeps blocks of up to 32 MiB (1 GiB in training), and twice as
+much in total, unless an environment variable such as MALLOC_MMAP_THRESHOLD_ is set.
 """
 
 import ctypes

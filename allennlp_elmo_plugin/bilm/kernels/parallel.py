@@ -1,6 +1,6 @@
 """
-Run two independent computations at once on the CPU, each in a single thread. Two threads that share
-an operation wait for the slower one each time, which is thousands of times in a recurrence.
+Run two independent computations at once on the CPU, each in a single thread. Threads that share an
+operation would wait for the slowest each time: thousands of times in a recurrence.
 """
 
 import functools

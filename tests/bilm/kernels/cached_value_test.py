@@ -29,7 +29,7 @@ def test_a_value_is_made_again_when_a_parameter_changes(change, shape):
 
 def test_copies_and_later_parameters_have_values_of_their_own():
     value = CachedValue()
-    for _ in range(20):  # else a new parameter could be taken for the old one at its address
+    for _ in range(20):  # A new parameter may get the address of a freed one.
         before = value.get([torch.ones(1000)], object)
         assert value.get([torch.ones(1000)], object) is not before
     parameter = torch.zeros(3)
@@ -42,14 +42,14 @@ def test_copies_and_later_parameters_have_values_of_their_own():
 def test_words_are_computed_once_and_a_full_cache_forgets_all(max_words, third):
     cache, encoded = WordCache(max_words), []
 
+    def vectors(words):
+        return torch.tensor([[len(word), ord(word[0])] for word in words], dtype=torch.float)
+
+    def encode(new):
+        encoded.append("".join(sorted(word[0] for word in new)))
+        return vectors(new)
+
     def look_up(*words):
-        def vectors(words):
-            return torch.tensor([[len(word), ord(word[0])] for word in words], dtype=torch.float)
-
-        def encode(new):
-            encoded.append("".join(sorted(word[0] for word in new)))
-            return vectors(new)
-
         assert torch.equal(cache.look_up(words, encode), vectors(words))
 
     look_up("b", "a", "b")

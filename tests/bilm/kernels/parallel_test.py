@@ -55,9 +55,5 @@ for function, argument in ((elmo, batch_to_ids(batch)), (embedder.embed_batch, b
 
 
 def test_a_pool_of_forked_processes_uses_a_model_that_has_embedded(subprocess_environment):
-    subprocess.run(
-        [sys.executable, "-c", POOL],
-        env={**subprocess_environment, "OMP_NUM_THREADS": "2"},
-        check=True,
-        timeout=200,
-    )
+    environment = {**subprocess_environment, "OMP_NUM_THREADS": "2"}
+    subprocess.run([sys.executable, "-c", POOL], env=environment, check=True, timeout=200)
