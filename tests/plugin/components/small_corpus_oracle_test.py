@@ -7,9 +7,9 @@ torch's generator.
 import copy
 import json
 import math
+from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ from tests.support.naive_bilm import DIRECTIONS, NaiveBiLm, Stream
 
 DIM, N_LAYERS = 3, 2
 LSTM = {"dim": 5, "projection_dim": DIM, "n_layers": N_LAYERS, "cell_clip": 0.8, "proj_clip": 0.4}
-OPTIONS: dict[str, Any] = {"lstm": {**LSTM, "use_skip_connections": True}}
+OPTIONS = {"lstm": {**LSTM, "use_skip_connections": True}}
 ROWS, STEPS, VALIDATION_ROWS = 3, 4, 4
 EPOCHS, LEARNING_RATE, WARMUP, NORM = 2, 0.05, 3, 1.5
 DROPOUT, RECURRENT_DROPOUT, STATE_RESET = 0.3, 0.4, 0.3
@@ -58,8 +58,6 @@ PATHS = {f"{name}_DATA_PATH": f"{name.lower()}.txt" for name in ("TRAIN", "VALID
 PATHS["VOCABULARY_PATH"] = "vocab"
 CONFIG = Path(__file__).parents[3] / "training_config" / "pretrain" / "small_corpus.jsonnet"
 
-Tensors = dict[str, torch.Tensor]
-
 
 def make_naive(tied, tensors):
     naive = NaiveBiLm({**OPTIONS, "bidirectional": True, "share_embedding_softmax": tied}, {})
@@ -73,7 +71,7 @@ def perplexities(tensors, tied, vocab):
     [batch] = read(vocab, "validation.txt", **settings)
     naive = make_naive(tied, tensors)
     for direction, suffix in SUFFIXES.items():
-        losses: list[float] = []
+        losses = []
         for tokens, targets in zip(batch[f"tokens{suffix}"], batch[f"targets{suffix}"]):
             naive.states.clear()
             n_words = int((targets >= 0).sum())
@@ -105,13 +103,12 @@ def vocab(tmp_path, monkeypatch):
     torch.set_default_dtype(torch.float32)
 
 
-@pytest.mark.parametrize("num_samples", [0, 4])
-@pytest.mark.parametrize("tied", [False, True])
-def test_training_and_evaluation(num_samples, tied, vocab, monkeypatch):
-    n_accumulated = 2 if num_samples else 1
-    steps: list[Any] = []
-    norms: list[Any] = []
-    initial: Tensors = {}
+def train(monkeypatch, changes):
+    """
+    Train the config. Return the model, its initial variables, and of each batch the random state
+    before it, its samples and losses; and of each update the norm of the gradients.
+    """
+    initial, steps, norms = {}, [], []
     batch_outputs, rescale = ResumableTrainer.batch_outputs, ResumableTrainer.rescale_gradients
     generator = torch.Generator().manual_seed(1)
 
@@ -140,9 +137,53 @@ def test_training_and_evaluation(num_samples, tied, vocab, monkeypatch):
     monkeypatch.setattr(LogUniformSampler, "sample", sample)
     monkeypatch.setattr(ResumableTrainer, "batch_outputs", record)
     monkeypatch.setattr(ResumableTrainer, "rescale_gradients", record_norm)
-    changes = {"model.num_samples": num_samples, "model.share_embedding_softmax": tied, **CHANGES}
+    config = Params.from_file(CONFIG, json.dumps({**CHANGES, **changes}), PATHS)
+    return train_model(config, "run"), initial, steps, norms
+
+
+def naive_losses(naive, tensors, batch, step):
+    """The loss of each direction, with all that is random drawn again as in the recorded step."""
+    torch.set_rng_state(step.random_state)
+    is_reset = torch.rand(ROWS) < STATE_RESET
+    drawn = [
+        F.dropout(torch.ones(*shape, DIM), p)
+        for _ in range(len(DIRECTIONS) * N_LAYERS)
+        for shape, p in (((ROWS,), DROPOUT), ((20,), RECURRENT_DROPOUT))
+    ]
+    masks = [mask.expand(STEPS, ROWS, DIM) for mask in drawn[::2]]
+    naive.variables = masked_kernels(tensors, drawn[1::2])
+    for key, state in naive.states.items():
+        naive.states[key] = tuple(part * ~is_reset[:, None] for part in state)
+    losses = {}
+    for k, (direction, suffix) in enumerate(SUFFIXES.items()):
+        of_top = F.dropout(torch.ones(ROWS, DIM), DROPOUT).repeat_interleave(STEPS, 0)
+        of_layers = masks[k * N_LAYERS :][:N_LAYERS]
+        samples = step.samples[k] if step.samples else None
+        words = batch[f"tokens{suffix}"], batch[f"targets{suffix}"]
+        losses[direction] = naive.loss(0, direction, Stream(*words, samples, [*of_layers, of_top]))
+    return losses
+
+
+def rows_in_use(batches, steps, tied):
+    """The rows of each variable with sparse gradients that an update changes."""
+    rows = defaultdict(set)
+    for batch, step in zip(batches, steps, strict=True):
+        for k, suffix in enumerate(SUFFIXES.values()):
+            if step.samples or not tied:
+                rows[EMBEDDING].update(batch[f"tokens{suffix}"].flatten().tolist())
+            for name in (EMBEDDING if tied else WEIGHT, BIAS) if step.samples else ():
+                rows[name].update(batch[f"targets{suffix}"].flatten().tolist())
+                rows[name].update(step.samples[k].ids.tolist())
+    return {name: torch.tensor(sorted(numbers)) for name, numbers in rows.items()}
+
+
+@pytest.mark.parametrize("num_samples", [0, 4])
+@pytest.mark.parametrize("tied", [False, True])
+def test_training_and_evaluation(num_samples, tied, vocab, monkeypatch):
+    n_accumulated = 2 if num_samples else 1
+    changes = {"model.num_samples": num_samples, "model.share_embedding_softmax": tied}
     changes["trainer.num_gradient_accumulation_steps"] = n_accumulated
-    model: Any = train_model(Params.from_file(CONFIG, json.dumps(changes), PATHS), "run")
+    model, initial, steps, norms = train(monkeypatch, changes)
 
     if tied:
         del initial[WEIGHT]
@@ -153,53 +194,25 @@ def test_training_and_evaluation(num_samples, tied, vocab, monkeypatch):
     assert len(steps) == EPOCHS * len(windows)
     n_updates = EPOCHS * math.ceil(len(windows) / n_accumulated)
     assert len(norms) == n_updates and any(norm > NORM for norm in norms)
-    sparse = {EMBEDDING} if num_samples or not tied else set()
-    if num_samples:
-        sparse |= {WEIGHT, BIAS} & own.keys()
-    recorded, n_done = iter(steps), 0
+    n_done = 0
     for epoch in range(EPOCHS):
         for first in range(0, len(windows), n_accumulated):
             group = windows[first : first + n_accumulated]
-            touched: dict[str, list[int]] = {name: [] for name in (EMBEDDING, WEIGHT, BIAS)}
-            for batch in group:
-                step = next(recorded)
-                torch.set_rng_state(step.random_state)
-                is_reset = torch.rand(ROWS) < STATE_RESET
-                drawn = [
-                    F.dropout(torch.ones(*shape, DIM), p)
-                    for _ in range(len(DIRECTIONS) * N_LAYERS)
-                    for shape, p in (((ROWS,), DROPOUT), ((20,), RECURRENT_DROPOUT))
-                ]
-                masks = [each.expand(STEPS, ROWS, DIM) for each in drawn[::2]]
-                naive.variables = masked_kernels(own, drawn[1::2])
-                for key, state in naive.states.items():
-                    naive.states[key] = tuple(part * ~is_reset[:, None] for part in state)
-                losses = []
-                for k, (direction, suffix) in enumerate(SUFFIXES.items()):
-                    of_top = F.dropout(torch.ones(ROWS, DIM), DROPOUT).repeat_interleave(STEPS, 0)
-                    tokens, targets = batch[f"tokens{suffix}"], batch[f"targets{suffix}"]
-                    samples = step.samples[k] if step.samples else None
-                    of_layers = masks[k * N_LAYERS :][:N_LAYERS]
-                    stream = Stream(tokens, targets, samples, [*of_layers, of_top])
-                    losses.append(naive.loss(0, direction, stream))
-                    found = step.losses[f"{direction}_loss"]
-                    assert found == pytest.approx(losses[-1].item(), rel=1e-9)
-                    touched[EMBEDDING] += tokens.flatten().tolist()
-                    if samples is not None:
-                        for name in (EMBEDDING if tied else WEIGHT, BIAS):
-                            touched[name] += [*targets.flatten().tolist(), *samples.ids.tolist()]
-                loss = sum(losses) / 2
+            recorded = steps[epoch * len(windows) + first :][: len(group)]
+            for batch, step in zip(group, recorded, strict=True):
+                losses = naive_losses(naive, own, batch, step)
+                for direction, loss in losses.items():
+                    assert step.losses[f"{direction}_loss"] == pytest.approx(loss.item(), rel=1e-9)
+                loss = sum(losses.values()) / 2
                 assert step.losses["loss"] == pytest.approx(loss.item(), rel=1e-9)
                 (loss * STEPS / len(group)).backward()
             norm = math.sqrt(sum(float((values.grad**2).sum()) for values in own.values()))
             assert norms[n_done] == pytest.approx(norm, rel=1e-8)
-            for name, values in own.items():
+            for values in own.values():
                 values.grad *= min(1.0, NORM / (norm + 1e-6))
-                if name in sparse:
-                    rows = torch.tensor(sorted(set(touched[name])))
-                    values.grad = torch.sparse_coo_tensor(
-                        rows[None], values.grad[rows], values.shape
-                    )
+            for name, rows in rows_in_use(group, recorded, tied).items():
+                values = own[name]
+                values.grad = torch.sparse_coo_tensor(rows[None], values.grad[rows], values.shape)
             n_done += 1
             falling = (n_updates - n_done) / (n_updates - WARMUP)
             share = falling if n_done >= WARMUP else n_done / WARMUP
