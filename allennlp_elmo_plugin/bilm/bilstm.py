@@ -89,7 +89,7 @@ class BiLstm(torch.nn.Module):
     @model_call
     def forward(self, inputs: Any, mask: Any, carried: CarriedState | None = None) -> Any:
         """
-        As AllenNLP's `ElmoLstm`, return all layers, shape `(n_layers, batch_size, timesteps,
+        Like AllenNLP's `ElmoLstm`, return all layers, shape `(n_layers, batch_size, timesteps,
         n_directions * projection_dim)`, from vectors, shape `(batch_size, timesteps,
         projection_dim)`, and their mask, shape `(batch_size, timesteps)`. The language model calls
         it with the arguments of `run`, and gets what `run` returns.

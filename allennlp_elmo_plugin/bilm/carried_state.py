@@ -60,7 +60,7 @@ class CarriedState:
 
 
 class FixedState(CarriedState):
-    """The state for every row of every batch: the first row of `carried`, by default zeros."""
+    """One state for all rows, which no batch changes: the first row of `carried`, or zeros."""
 
     def __init__(self, carried: CarriedState | None = None) -> None:
         super().__init__(None if carried is None else carried.states)

@@ -25,8 +25,8 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
 from allennlp_elmo_plugin.bilm.kernels.model_call import check_layers, model_call, needs_grad
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
 
-# Words are grouped by length, rounded up to a multiple of this many characters. Fewer words than
-# this are one group.
+# Words are grouped by length, rounded up to a multiple of `_LENGTH_STEP` characters. Fewer than
+# `_FEW_WORDS` words are one group.
 _LENGTH_STEP = 4
 _FEW_WORDS = 64
 # How many words are encoded at a time, and how many values a convolution has before its maximum
@@ -87,7 +87,7 @@ def _max_and_position(sums: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     if sums.device.type != "cpu":
         return sums.max(1)
     best, n_ngrams = sums.amax(1), sums.size(1)
-    # (n, n_ngrams, n_filters); the first position has the highest rank: (n_ngrams, 1)
+    # The first position has the highest rank: (n_ngrams, 1)
     ranks = torch.arange(n_ngrams, 0, -1, device="cpu", dtype=sums.dtype).unsqueeze(1)
     losers = sums.sub_(best.unsqueeze(1)).sign_()  # -1, or 0 for the maximum
     highest = torch.add(ranks, losers, alpha=n_ngrams, out=losers).amax(1)  # (n, n_filters)
@@ -229,7 +229,7 @@ class CharacterEncoder(CachingModule):
         return self._cached_words().n_staying
 
     def forget_words(self, n_kept: int | None = None) -> None:
-        """Forget words, whose rounding may depend on earlier calls, except (`n_kept`) kept ones."""
+        """Forget all words except the first `n_kept`, by default those of `keep_words`."""
         words = self._cached_words()
         if n_kept is not None:
             words.n_staying = n_kept

@@ -143,15 +143,15 @@ class BiLm(torch.nn.Module):
         """
         Run the model over character ids, shape `(batch_size, timesteps, max_characters_per_token)`,
         or vocabulary ids for a token embedding, shape `(batch_size, timesteps)`. `lengths` are the
-        rows' numbers of tokens without padding, by default `timesteps`. `tokens_reverse` is what
-        the backward direction reads, in its own order; see `run`.
+        numbers of tokens in the rows, by default `timesteps`; the rest is padding. See `run` for
+        the other parameters.
         """
         packing = _packing(tokens, lengths)
         packed = packing.pack(tokens)  # (n_tokens, ...)
         if tokens_reverse is None or not self.options.bidirectional:
             return self.run(self._token_embedder(packed), packing, carried)
         packing_reverse = _packing(tokens_reverse, lengths_reverse)
-        # One call computes a word once that both directions read.
+        # One call, so that words that both directions read are computed once
         packed = torch.cat([packed, packing_reverse.pack(tokens_reverse)])
         sizes = [packing.n_tokens, packing_reverse.n_tokens]
         vectors, vectors_reverse = self._token_embedder(packed).split(sizes)
@@ -164,7 +164,7 @@ class BiLm(torch.nn.Module):
         sentences_reverse: Sequence[Sequence[str]] | None = None,
         carried: CarriedState | None = None,
     ) -> BiLmOutput:
-        """Do what `forward` does, over the words of a model with a character encoder."""
+        """Do what `forward` does over words, in a model with a character encoder."""
         reverse = None if sentences_reverse is None else self._embed_words(sentences_reverse)
         return self.run(*self._embed_words(sentences), carried, reverse)
 

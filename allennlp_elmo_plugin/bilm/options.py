@@ -52,7 +52,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _option(key: str, rule: Rule, default: Any = MISSING) -> Any:
-    """Return the field of a key of options.json, with its sections before it."""
+    """Return the field for a key of options.json with its sections, such as `lstm.dim`."""
     return field(metadata={"key": key, "rule": rule}, default=default)
 
 
@@ -64,7 +64,7 @@ class CharCnnOptions:
     activation: str = _option("char_cnn.activation", _ACTIVATION)
     embedding_dim: int = _option("char_cnn.embedding.dim", _whole(1))
     n_highway: int = _option("char_cnn.n_highway", _whole(0), 0)
-    # Limited here, as the weights don't limit it and a word needs memory in proportion
+    # A word needs memory in proportion to this, and the weights don't limit it.
     max_characters_per_token: int = _option(
         "char_cnn.max_characters_per_token", _whole(3, 1000), 50
     )
@@ -149,21 +149,21 @@ class BiLmOptions:
             arguments = {}
             for option in fields(kind):
                 key = option.metadata.get("key")
-                if key in given:
+                if key in remaining:
                     text, is_right = option.metadata["rule"]
-                    arguments[option.name] = value = given.pop(key)
+                    arguments[option.name] = value = remaining.pop(key)
                     if not is_right(value):
                         raise error(key, f"must be {text}, but is {reprlib.repr(value)}")
                 elif key is not None and option.default is MISSING:
                     raise error(key, "is missing; bilm-tf's options.json always has it")
             return arguments
 
-        given = {key: value for key, value in flatten(values).items() if value is not None}
+        remaining = {key: value for key, value in flatten(values).items() if value is not None}
         for section in _SECTIONS:
-            if section in given:
+            if section in remaining:
                 raise error(section, "must be a JSON object {...}")
-        given.setdefault("bidirectional", "unroll_steps" not in values)
-        n_characters = given.pop("char_cnn.n_characters", N_CHARACTERS)
+        remaining.setdefault("bidirectional", "unroll_steps" not in values)
+        n_characters = remaining.pop("char_cnn.n_characters", N_CHARACTERS)
         if n_characters not in (N_CHARACTERS - 1, N_CHARACTERS):
             raise error(
                 "char_cnn.n_characters",
@@ -173,20 +173,20 @@ class BiLmOptions:
             )
         own, char_cnn = take(cls), None
         if values.get("char_cnn") is not None:
-            given.setdefault("char_cnn.activation", "relu")
+            remaining.setdefault("char_cnn.activation", "relu")
             arguments = take(CharCnnOptions)
             filters = tuple(map(tuple, arguments.pop("filters")))
             char_cnn = CharCnnOptions(filters, **arguments)
             width, most = max(filters)[0], char_cnn.max_characters_per_token
             if width > most:
                 raise error("char_cnn.filters", f"has width {width}, more than {most} characters")
-        for key in given:
+        for key in remaining:
             if key.startswith(_SECTIONS):
                 raise error(key, "is not known")
-        unknown = [shown(key) for key in given if key not in _TRAINING_KEYS]
+        unknown = [shown(key) for key in remaining if key not in _TRAINING_KEYS]
         if unknown:
             logger.warning("%s: keys that nothing here uses: %s", source, reprlib.repr(unknown))
-        options = cls(**own, char_cnn=char_cnn, training=given)
+        options = cls(**own, char_cnn=char_cnn, training=remaining)
         if options.projection_dim > options.lstm_dim:
             text = f'({options.projection_dim}) must not exceed "lstm.dim" ({options.lstm_dim})'
             raise error("lstm.projection_dim", text)
@@ -220,7 +220,7 @@ class BiLmOptions:
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of an options.json by key, with the sections before it: "lstm.dim"."""
+    """Return the values of an options.json by keys with their sections, such as `lstm.dim`."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{prefix}{key}"

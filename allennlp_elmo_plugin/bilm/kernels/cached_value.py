@@ -26,14 +26,14 @@ class CachedValue(Generic[T]):
         self._kept: tuple[T, Any, list[torch.Tensor], torch.Tensor] | None = None
 
     def get(self, parameters: Sequence[torch.Tensor], make: Callable[[], T], key: Any = None) -> T:
-        """Return what `make` computes from the parameters, and from nothing else but `key`."""
+        """Return the result of `make`, which depends only on the parameters and on `key`."""
         key = (key, *map(_version, parameters))
         kept = self._kept  # once: another thread may replace it
         if kept is not None:
             kept_key, views, sample = kept[1:]
             if kept_key == key and torch.equal(sample, torch.cat(views)):
                 return kept[0]
-        kept = self._kept = None  # first: memory may not hold the old and the new value
+        kept = self._kept = None  # before `make`: memory may not hold both values
         with lasting_tensors():
             # Views keep the storage alive, so no other parameter can get its address.
             views = list(map(_some_numbers, parameters))

@@ -21,7 +21,7 @@ MANY_ROWS = 8
 
 
 def padded_rows(rows: torch.Tensor) -> torch.Tensor:
-    """Pad to one of few numbers of rows on the CPU: oneDNN keeps a megabyte or more for each."""
+    """Pad to one of a few row counts on the CPU: oneDNN keeps a megabyte or more for each."""
     n = rows.size(0)
     step = max(MANY_ROWS, 2 ** (n.bit_length() - 5))
     n_padded = max(-(-n // step), 1) * step
@@ -47,7 +47,7 @@ def has_onednn(dtype: torch.dtype) -> bool:
 
 
 def product_type(parameter: torch.Tensor, precision: str) -> torch.dtype:
-    """Return the type of products. bfloat16 is left out without AVX-512, where it is very slow."""
+    """Return the type of products: not bfloat16 without AVX-512, where it is very slow."""
     if precision == "bfloat16" and (parameter.device.type != "cpu" or has_onednn(torch.bfloat16)):
         return torch.bfloat16
     return torch.float32 if precision == "int8" else parameter.dtype
@@ -133,7 +133,7 @@ class PreparedMatrix:
         self._stacks: dict[tuple[PreparedMatrix, ...], torch.Tensor] = {}
 
     def product(self, rows: torch.Tensor, add: torch.Tensor | None = None) -> torch.Tensor:
-        """As `matrix_product`, for `rows` and `add` of type `dtype`. May overwrite `add`."""
+        """Do what `matrix_product` does, for the type `dtype`. `add` may be overwritten."""
         if self._is_quantized:
             result = torch.ops.quantized.linear_dynamic(rows, self._quantized, True)  # (n, m)
             return result if add is None else result.add_(add)

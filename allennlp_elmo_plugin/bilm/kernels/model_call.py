@@ -1,4 +1,4 @@
-"""Modes of torch that the language model doesn't support, and checks for hooks."""
+"""Keep modes of torch out of the language model, and check it for hooks."""
 
 import functools
 from collections.abc import Callable, Iterator
