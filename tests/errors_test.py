@@ -3,15 +3,11 @@ import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 
-from allennlp_elmo_plugin.errors import (
-    describe,
-    end_with,
-    noted_signals,
-    run_or_end,
-)
+from allennlp_elmo_plugin.errors import describe, end_with, noted_signals, run_or_end
 from tests.support.testing import fork
 
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -38,6 +34,9 @@ def test_signals_end_work_by_a_line(capsys):
             run_or_end(partial(signal.raise_signal, number), str, lambda: ", go on", 1)
         assert capsys.readouterr().err == f"{word}, go on\n"
         assert signal.getsignal(signal.SIGTERM) is before
+    with pytest.raises(SystemExit, match=str(128 + signal.SIGPIPE)):  # as with `| head`
+        run_or_end(Mock(side_effect=BrokenPipeError), str, str, 1)
+    assert capsys.readouterr().err == ""
 
 
 @SIGNALS

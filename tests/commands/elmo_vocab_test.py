@@ -57,10 +57,7 @@ def test_the_files_agree(corpus):
 
 @pytest.mark.parametrize(
     "options, n_unknown, kept",
-    [
-        ({"max_size": 5}, 8, {"b,": 12, "a": 4}),
-        ({"min_count": 5}, 12, {"b,": 12}),
-    ],
+    [({"max_size": 5}, 8, {"b,": 12, "a": 4}), ({"min_count": 5}, 12, {"b,": 12})],
 )
 def test_words_are_chosen_by_their_counts(options, n_unknown, kept, tmp_path, caplog):
     files = [tmp_path / name for name in "abcd"]

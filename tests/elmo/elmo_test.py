@@ -20,8 +20,7 @@ from tests.support.elmo_pairs import (
     random_ids,
 )
 from tests.support.originals import elmo as original
-from tests.support.processor import HAS_BFLOAT16
-from tests.support.testing import fork
+from tests.support.testing import HAS_BFLOAT16, fork
 
 INPUTS = (
     TEXT,

@@ -46,9 +46,6 @@ class Hub(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET
 
-    def log_message(self, *_):
-        pass
-
 
 def test_a_model_on_the_hub(tmp_path, subprocess_environment):
     """By its name, and by that of its options; then without a connection."""

@@ -11,7 +11,6 @@ def load_again(module):
     """Return a second copy of a module, from the installed file."""
     name = "original_" + module.__name__.replace(".", "_")
     spec = importlib.util.spec_from_file_location(name, module.__file__)
-    assert spec is not None and spec.loader is not None
     copy = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(copy)
     return copy

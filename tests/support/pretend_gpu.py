@@ -8,8 +8,6 @@ autograd, modules, optimizers, copies. Only the thread that begins has the GPU.
 
 import contextlib
 import types
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -24,7 +22,7 @@ _INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
 
 
 @contextlib.contextmanager
-def gpu_for_tests() -> Iterator[torch.device]:
+def gpu_for_tests():
     """The machine's GPU, or a pretended one where there is none."""
     if torch.cuda.is_available():
         yield _GPU
@@ -32,7 +30,7 @@ def gpu_for_tests() -> Iterator[torch.device]:
     with pytest.MonkeyPatch.context() as patch, _Functions() as functions, _Operators(functions):
         run_backward = torch.autograd._engine_run_backward
 
-        def run_with_modes(*args: Any, **kwargs: Any) -> Any:
+        def run_with_modes(*args, **kwargs):
             with functions:  # which torch leaves for the call of `backward`
                 return run_backward(*args, **kwargs)
 
@@ -43,7 +41,7 @@ def gpu_for_tests() -> Iterator[torch.device]:
         yield _GPU
 
 
-def check_on_gpu(compute: Callable[[torch.device], Any], atol: float = 1e-5) -> None:
+def check_on_gpu(compute, atol=1e-5):
     """Compare what a function of the device returns on the CPU and on a GPU."""
     expected = compute(_CPU)
     with gpu_for_tests() as gpu:
@@ -59,7 +57,7 @@ class _Functions(TorchFunctionMode):
 
     makes_on_gpu = False
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         tensors = _tensors((args, kwargs))
         before, self.makes_on_gpu = self.makes_on_gpu, any(map(_is_on_gpu, tensors))
@@ -75,11 +73,11 @@ class _Functions(TorchFunctionMode):
 class _Operators(TorchDispatchMode):
     """Runs each operator as the GPU would, or refuses it."""
 
-    def __init__(self, functions: _Functions) -> None:
+    def __init__(self, functions):
         super().__init__()
         self.functions = functions
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name = func._schema.name.split("::")[1]
         if _tensors((args, kwargs)):
@@ -97,7 +95,7 @@ class _Operators(TorchDispatchMode):
         return outputs
 
 
-def _check(name: str, arguments: Any, args: Any, kwargs: Any) -> bool:
+def _check(name, arguments, args, kwargs):
     """Return whether inputs are on the GPU; refuse those on several devices."""
     given = {**dict(zip([each.name for each in arguments], args)), **kwargs}
     if not any(map(_is_on_gpu, _tensors(given))):
@@ -117,14 +115,14 @@ def _check(name: str, arguments: Any, args: Any, kwargs: Any) -> bool:
     return True
 
 
-def _patch_tensor(patch: pytest.MonkeyPatch) -> None:
-    old_device: Any = torch.Tensor.device
+def _patch_tensor(patch):
+    old_device = torch.Tensor.device
     old_numpy = torch.Tensor.numpy
 
-    def device(self: torch.Tensor) -> torch.device:
+    def device(self):
         return _GPU if _is_on_gpu(self) else old_device.__get__(self)
 
-    def to(self: torch.Tensor, *args: Any, copy: bool = False, **kwargs: Any) -> torch.Tensor:
+    def to(self, *args, copy=False, **kwargs):
         if args and isinstance(args[0], torch.Tensor):
             args = (args[0].device, args[0].dtype)
         wanted, dtype, _, _ = torch._C._nn._parse_to(*args[:3], **kwargs)
@@ -134,7 +132,7 @@ def _patch_tensor(patch: pytest.MonkeyPatch) -> None:
         device = _CPU if wanted == _GPU else wanted
         return _put(torch.ops.aten._to_copy(self, dtype=dtype, device=device), wanted)
 
-    def numpy(self: torch.Tensor, **kwargs: Any) -> Any:
+    def numpy(self, **kwargs):
         if _is_on_gpu(self):
             raise TypeError("can't convert cuda:0 device type tensor to numpy")
         return old_numpy(self, **kwargs)
@@ -150,7 +148,7 @@ def _patch_tensor(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(torch.Tensor, name, value)
 
 
-def _patch_cuda(patch: pytest.MonkeyPatch) -> None:
+def _patch_cuda(patch):
     without_effect = (
         "_lazy_init set_device synchronize empty_cache manual_seed manual_seed_all set_rng_state "
         "set_rng_state_all reset_peak_memory_stats reset_max_memory_allocated"
@@ -172,37 +170,40 @@ def _patch_cuda(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(torch.accelerator, "current_stream", lambda *_: stream)
 
 
-def _patch_storages(patch: pytest.MonkeyPatch) -> None:
+def _patch_storages(patch):
     """`torch.save` notes the device of each storage, and `torch.load` puts them there."""
 
-    def tag(storage: Any) -> Any:
-        return "cuda:0" if hasattr(_untyped(storage), "is_on_pretend_gpu") else None
+    def untyped(storage):
+        return getattr(storage, "_untyped_storage", storage)
 
-    def restore(storage: Any, location: str) -> Any:
+    def tag(storage):
+        return "cuda:0" if hasattr(untyped(storage), "is_on_pretend_gpu") else None
+
+    def restore(storage, location):
         if _resolve(location) != _GPU:
             return None
-        _untyped(storage).is_on_pretend_gpu = True
+        untyped(storage).is_on_pretend_gpu = True
         return storage
 
     patch.setattr(torch.UntypedStorage, "cuda", lambda self, _: restore(self.clone(), "cuda"))
-    registry: Any = torch.serialization._package_registry
+    registry = torch.serialization._package_registry
     patch.setattr(torch.serialization, "_package_registry", [(-1, tag, restore), *registry])
 
 
-def _resolve(device: Any) -> torch.device:
+def _resolve(device):
     device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     return _GPU if device.type == "cuda" else device
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
+def _tensors(value):
     return [each for each in tree_leaves(value) if isinstance(each, torch.Tensor)]
 
 
-def _is_on_gpu(tensor: torch.Tensor) -> bool:
+def _is_on_gpu(tensor):
     return any(hasattr(storage, "is_on_pretend_gpu") for storage in _storages(tensor))
 
 
-def _put(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+def _put(tensor, device):
     """Note the device of new memory."""
     for storage in _storages(tensor):
         vars(storage).pop("is_on_pretend_gpu", None)
@@ -211,7 +212,7 @@ def _put(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return tensor
 
 
-def _storages(tensor: torch.Tensor) -> list[Any]:
+def _storages(tensor):
     """Return the storages of a tensor: one, those of a sparse tensor's parts, or none."""
     if tensor.layout == torch.sparse_coo:
         with torch.no_grad():
@@ -221,7 +222,3 @@ def _storages(tensor: torch.Tensor) -> list[Any]:
         return [tensor.untyped_storage()]
     except NotImplementedError:
         return []  # a packed one of oneDNN or of a quantized product: for the CPU alone
-
-
-def _untyped(storage: Any) -> Any:
-    return getattr(storage, "_untyped_storage", storage)

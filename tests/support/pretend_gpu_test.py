@@ -1,23 +1,20 @@
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 
 from tests.support.pretend_gpu import gpu_for_tests
 
 
-def gpu(*shape: int) -> torch.Tensor:
+def gpu(*shape):
     return torch.ones(*shape, device="cuda:0")
 
 
 class Doubled(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:
+    def forward(ctx, values):
         return 2 * values
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+    def backward(ctx, grad):
         return 2 * grad + torch.zeros(len(grad))
 
 
@@ -34,6 +31,6 @@ class Doubled(torch.autograd.Function):
         lambda: gpu(2).numpy(),
     ],
 )
-def test_refuses_what_a_gpu_refuses(call: Callable[[], Any]) -> None:
+def test_refuses_what_a_gpu_refuses(call):
     with gpu_for_tests(), pytest.raises((RuntimeError, TypeError)):
         call()
