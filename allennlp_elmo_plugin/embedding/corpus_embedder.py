@@ -170,8 +170,8 @@ class CorpusEmbedder:
                     self._check_script(lines.name, text)
                 if number < _COMMON_PARTS:
                     common.append([word for line in part for word in line.words])
-                if folder.has(number):
-                    self._continue_from(folder.read(number), part, lines.name)
+                if finished := folder.read(number):
+                    self._continue_from(finished, part, lines.name)
                 elif number % self.num_shards == self.shard_index:
                     folder.write(number, self._embed_part(part, common))
                 else:

@@ -61,13 +61,16 @@ class PartsFolder:
         return (self._path / f"{number:05}").exists()
 
     def __iter__(self) -> Iterator[Part]:
-        return map(self.read, itertools.takewhile(self.has, itertools.count()))
+        parts = map(self.read, itertools.count())
+        return itertools.takewhile(bool, parts)  # type: ignore[arg-type]
 
-    def read(self, number: int) -> Part:
-        """Return a part. Its layers are read from the disk when they are used."""
+    def read(self, number: int) -> Part | None:
+        """Return a part if it is there. Its layers are read from the disk when they are used."""
         path = self._path / f"{number:05}"
         try:
             return Part(*torch.load(path, weights_only=True, mmap=True))
+        except FileNotFoundError:  # It isn't there yet, or another shard has just joined the parts.
+            return None
         except Exception as error:  # torch documents none of those that damaged files cause
             raise ValueError(f"{path}: damaged; remove it and continue (`--resume`)") from error
 
