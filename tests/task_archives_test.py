@@ -133,13 +133,9 @@ def outcomes(tmp_path_factory, subprocess_environment):
     files = dict(zip(("options_file", "weight_file"), write_random_elmo(folder, seed=3)))
     made = make(folder / "ours", files)
     arguments = [str(folder / "theirs"), str(folder / "ours"), json.dumps(files)]
-    process = subprocess.run(
-        [sys.executable, __file__, *arguments],
-        env=subprocess_environment,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=600,
-    )
+    command = [sys.executable, __file__, *arguments]
+    captured = {"capture_output": True, "encoding": "utf-8", "timeout": 600}
+    process = subprocess.run(command, env=subprocess_environment, **captured)
     assert process.returncode == 0, process.stderr
     theirs_made, ours_used = json.loads(process.stdout.splitlines()[-1])
     return (ours_used, made), (use(folder / "theirs"), theirs_made)

@@ -9,7 +9,7 @@ from allennlp_elmo_plugin.bilm import recurrence
 from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_layers
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
-from tests.support.testing import needs_bfloat16
+from tests.support.processor import needs_bfloat16
 
 LENGTHS = [4, 7, 1, 7, 2]
 PACKING = PackedBatch(LENGTHS, 7)

@@ -7,7 +7,8 @@ from allennlp_elmo_plugin import BiLm, BiLmOptions
 from allennlp_elmo_plugin.bilm.characters import sentences_to_character_ids
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.pretrained.weight_file import read_weights
-from tests.support.testing import needs_bfloat16, write_random_elmo
+from tests.support.processor import needs_bfloat16
+from tests.support.testing import write_random_elmo
 
 SENTENCES = [["<S>", "the", "cat", "sat", "</S>"], ["<S>", "the", "</S>"], ["<S>", "</S>"]]
 

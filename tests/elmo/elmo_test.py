@@ -20,7 +20,8 @@ from tests.support.elmo_pairs import (
     random_ids,
 )
 from tests.support.originals import elmo as original
-from tests.support.testing import HAS_BFLOAT16, fork
+from tests.support.processor import HAS_BFLOAT16
+from tests.support.testing import fork
 
 INPUTS = (
     TEXT,

@@ -14,15 +14,8 @@ from unittest.mock import patch
 import h5py
 import numpy as np
 import pytest
-import torch
 from allennlp.commands import main
 
-from allennlp_elmo_plugin.bilm.kernels.matrix_product import has_onednn
-
-HAS_BFLOAT16 = has_onednn(torch.bfloat16)
-needs_bfloat16 = pytest.mark.skipif(
-    not HAS_BFLOAT16, reason="without AVX-512, products in bfloat16 are computed in float32"
-)
 _CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "open", "shutil.rmtree")
 
 

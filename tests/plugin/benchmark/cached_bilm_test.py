@@ -5,7 +5,8 @@ import torch
 from allennlp_elmo_plugin import Elmo, batch_to_ids
 from allennlp_elmo_plugin.plugin.benchmark import cached_bilm
 from allennlp_elmo_plugin.plugin.benchmark.cached_bilm import CachedBiLm, Vectors, keep_vectors
-from tests.support.testing import needs_bfloat16, write_random_elmo
+from tests.support.processor import needs_bfloat16
+from tests.support.testing import write_random_elmo
 
 SENTENCES = [["A", "sentence", "."], ["Two", "words"], ["One"], ["A", "sentence", "."], []]
 

@@ -35,7 +35,7 @@ from tests.support.bilm_tf import (
 )
 from tests.support.naive_bilm import NaiveBiLm, Stream
 from tests.support.process_group import run_processes
-from tests.support.testing import needs_bfloat16
+from tests.support.processor import needs_bfloat16
 
 TEXT = str(REFERENCE / "data" / "train.txt")
 SMALL, TOKENS = OPTIONS["characters"], OPTIONS["tokens"]
