@@ -57,7 +57,9 @@ def archive_model(
     folder = Path(serialization_dir)
     paths = {CONFIG_FILE: folder / CONFIG_FILE, ARCHIVED_WEIGHT_FILE: folder / weights}
     config = json.loads(paths[CONFIG_FILE].read_text(encoding="utf-8"))
-    for pattern in (VOCABULARY_FOLDER, META_NAME, METRICS_FILE, *(include_in_archive or [])):
+    if include_in_archive is None:  # AllenNLP doesn't pass it on after Ctrl-C.
+        include_in_archive = config.get("include_in_archive") or []
+    for pattern in (VOCABULARY_FOLDER, META_NAME, METRICS_FILE, *include_in_archive):
         paths.update({str(path.relative_to(folder)): path for path in folder.glob(pattern)})
     target = os.fspath(archive_path or folder)
     if os.path.isdir(target):

@@ -157,13 +157,16 @@ def test_interruptions_and_files_that_are_gone(here, monkeypatch):
     assert load_archive(path).model is not None
 
 
-def test_included_files(tmp_path, here):
+@pytest.mark.parametrize("given", [["no*.txt"], None])
+def test_included_files(tmp_path, here, given):
     train("elmo", "elmo", name="model[1]*")
     folder = here / "model[1]*"
+    config = json.loads((folder / "config.json").read_text()) | {"include_in_archive": ["note.txt"]}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     (folder / "note.txt").write_text("note", encoding="utf-8")
     (folder / "best.th").rename(folder / "link.th")  # as of a checkpoint that is the best
     (folder / "best.th").symlink_to("link.th")
-    path = archival.archive_model(folder, archive_path=tmp_path, include_in_archive=["no*.txt"])
+    path = archival.archive_model(folder, archive_path=tmp_path, include_in_archive=given)
     assert path == str(tmp_path / "model.tar.gz")
     with tarfile.open(path) as archive:
         assert archive.getmember("weights.th").isfile()
