@@ -96,18 +96,24 @@ def character_ids(sentences: Sequence[Sentence]) -> torch.Tensor:
 class Batch(NamedTuple):
     """
     Input of a training step: character ids of sentences with their boundaries, shape `(batch_size,
-    NUM_STEPS, 50)`, and the targets of each direction, shape `(batch_size, NUM_STEPS)`.
+    NUM_STEPS, 50)`; the targets of each direction, shape `(batch_size, NUM_STEPS)`; and what our
+    reader gives in place of the first, the character ids of distinct words, shape `(n_words, 50)`,
+    and the tokens' places in it, shape `(batch_size, NUM_STEPS)`.
     """
 
     character_ids: torch.Tensor
     targets: torch.Tensor
     targets_reverse: torch.Tensor
+    words: torch.Tensor
+    tokens: torch.Tensor
 
 
 def make_batch(corpus: Corpus, n_words: int, batch_size: int) -> Batch:
     rows = [[corpus.words[i] for i in corpus.word_ids(NUM_STEPS - 2)] for _ in range(batch_size)]
     targets = Corpus(n_words, seed=int(corpus.word_ids())).word_ids(2, batch_size, NUM_STEPS)
-    return Batch(character_ids(rows), *torch.from_numpy(targets))
+    ids = character_ids(rows)
+    words, tokens = ids.flatten(0, 1).unique(dim=0, return_inverse=True)
+    return Batch(ids, *torch.from_numpy(targets), words.short(), tokens.view(batch_size, -1))
 
 
 class OurTraining(torch.nn.Module):
@@ -124,9 +130,9 @@ class OurTraining(torch.nn.Module):
         self._optimizer: Any = None
 
     def loss(self, batch: Batch, samples: Samples | None = None) -> torch.Tensor:
-        output = self.bilm(batch.character_ids)
+        output = self.bilm(batch.tokens, character_ids=batch.words)
         packing = output.packing
-        forward, backward = (packing.pack(targets) for targets in batch[1:])
+        forward, backward = (packing.pack(targets) for targets in batch[1:3])
         losses = [
             self.softmax.loss(output.layers["forward"][-1], forward, samples),
             self.softmax.loss(output.layers["backward"][-1], backward[packing.reversal], samples),

@@ -192,8 +192,16 @@ class CharacterEncoder(CachingModule):
         return weights
 
     @model_call
-    def forward(self, character_ids: torch.Tensor) -> torch.Tensor:
-        """Return the vectors of words by their character ids, shape `(n_words, output_dim)`."""
+    def forward(
+        self, character_ids: torch.Tensor, places: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """
+        Return the vectors of words by their character ids, shape `(n_words, output_dim)`. With
+        `places`, shape `(n_tokens,)`, `character_ids` are those of distinct words, and the vectors
+        are those of the words at these places, shape `(n_tokens, output_dim)`.
+        """
+        if places is not None:
+            return self._encode_ids(character_ids, self._prepare()).index_select(0, places)
         # (n_words, max_characters_per_token)
         rows = character_ids.to("cpu", torch.int16).contiguous().numpy()
         return self._embed(rows.view(f"V{rows.shape[1] * rows.itemsize}").ravel().tolist())
@@ -215,7 +223,10 @@ class CharacterEncoder(CachingModule):
     def _encode(self, spellings: list[bytes], prepared: _Prepared | None) -> torch.Tensor:
         ids = np.frombuffer(bytearray().join(spellings), dtype=np.int16)
         ids = ids.reshape(len(spellings), self.options.max_characters_per_token)
-        parts = torch.from_numpy(ids).to(self._char_embedding_weights.device).split(WORDS_AT_ONCE)
+        return self._encode_ids(torch.from_numpy(ids), prepared)
+
+    def _encode_ids(self, ids: torch.Tensor, prepared: _Prepared | None) -> torch.Tensor:
+        parts = ids.to(self._char_embedding_weights.device).split(WORDS_AT_ONCE)
         return torch.cat([self.encode(part, prepared) for part in parts])
 
     def keep_words(self, words: Sequence[str]) -> None:

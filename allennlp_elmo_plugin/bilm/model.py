@@ -139,23 +139,32 @@ class BiLm(torch.nn.Module):
         tokens_reverse: torch.Tensor | None = None,
         lengths_reverse: Lengths = None,
         carried: CarriedState | None = None,
+        character_ids: torch.Tensor | None = None,
     ) -> BiLmOutput:
         """
         Run the model over character ids, shape `(batch_size, timesteps, max_characters_per_token)`,
         or vocabulary ids for a token embedding, shape `(batch_size, timesteps)`. `lengths` are the
         numbers of tokens in the rows, by default `timesteps`; the rest is padding. See `run` for
         the other parameters.
+
+        With `character_ids` of distinct words, shape `(n_words, max_characters_per_token)`, the
+        tokens are places in it. Otherwise equal words are looked for on the CPU.
         """
         packing = _packing(tokens, lengths)
         packed = packing.pack(tokens)  # (n_tokens, ...)
-        if tokens_reverse is None or not self.options.bidirectional:
-            return self.run(self._token_embedder(packed), packing, carried)
-        packing_reverse = _packing(tokens_reverse, lengths_reverse)
-        # One call, so that words that both directions read are computed once
-        packed = torch.cat([packed, packing_reverse.pack(tokens_reverse)])
-        sizes = [packing.n_tokens, packing_reverse.n_tokens]
-        vectors, vectors_reverse = self._token_embedder(packed).split(sizes)
-        return self.run(vectors, packing, carried, (vectors_reverse, packing_reverse))
+        packing_reverse = None
+        if tokens_reverse is not None and self.options.bidirectional:
+            packing_reverse = _packing(tokens_reverse, lengths_reverse)
+            # One call, so that words that both directions read are computed once
+            packed = torch.cat([packed, packing_reverse.pack(tokens_reverse)])
+        if character_ids is None:
+            vectors = self._token_embedder(packed)
+        else:
+            vectors = self._token_embedder(character_ids, packed)
+        if packing_reverse is None:
+            return self.run(vectors, packing, carried)
+        vectors, reverse = vectors.split([packing.n_tokens, packing_reverse.n_tokens])
+        return self.run(vectors, packing, carried, (reverse, packing_reverse))
 
     @model_call
     def run_words(

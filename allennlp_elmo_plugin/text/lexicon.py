@@ -103,11 +103,9 @@ class Lexicon:
             stream.text = np.array(numbers, dtype=np.int32)
 
     def character_ids(self, numbers: np.ndarray) -> torch.Tensor:
-        """Return character ids, 0 for the padding: int64, shape (*numbers, max_characters)."""
+        """Return character ids, 0 for the padding: int16, shape (len(numbers), max_characters)."""
         self._learn()
-        rows = torch.from_numpy(self._characters)
-        rows = rows.index_select(0, torch.from_numpy(numbers.reshape(-1)))
-        return rows.long().view(*numbers.shape, -1)
+        return torch.from_numpy(self._characters.take(numbers, axis=0))
 
     def vocabulary_ids(self, numbers: np.ndarray) -> torch.Tensor:
         """Return ids of `lm_tokens`, -100 for the padding: int64, with the shape of numbers."""

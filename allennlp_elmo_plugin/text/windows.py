@@ -32,8 +32,8 @@ class WindowStream:
 
     `texts` are lines as `read_text` yields them, and are read when they are needed. `n_rows`,
     `num_steps`, `drop_last` and `contiguous` are those of `TruncatedBpttLmReader`. Streams may
-    share a `lexicon`; use a window before you read the next one. Only the rows in `returned` are
-    returned, by default all; the others cost little.
+    share a `lexicon`, which may number the words anew whenever one of them fills its rows. Only the
+    rows in `returned` are returned, by default all; the others cost little.
     """
 
     def __init__(
@@ -68,12 +68,6 @@ class WindowStream:
             bounds = [row * n_pairs // n_rows for row in range(n_rows + 1)]
             self._rows = [(*each, n_pairs - 1) for each in zip(bounds, bounds[1:])]
             self._texts = ()
-
-    def windows(self, skip: int = 0) -> Iterator[list[Window]]:
-        """Yield the windows after the first `skip`, one for each direction."""
-        for number, runs in enumerate(self.fill_rows()):
-            if number >= skip:
-                yield self._windows(runs)
 
     def fill_rows(self) -> Iterator[list[int]]:
         """
@@ -126,7 +120,8 @@ class WindowStream:
                 yield start, end
                 start = end
 
-    def _windows(self, runs: list[int]) -> list[Window]:
+    def windows(self, runs: list[int]) -> list[Window]:
+        """Return the window of each direction with the rows that `fill_rows` yielded last."""
         starts, totals, n_pairs = np.array(runs, dtype=np.intp).reshape(-1, 3).T
         ends = np.cumsum(n_pairs)
         # The pairs of each direction, shape (rows * num_steps,).

@@ -166,6 +166,7 @@ class BidirectionalLanguageModel(Model):
         tokens_reverse: Optional[torch.Tensor] = None,
         targets_reverse: Optional[torch.Tensor] = None,
         window: Optional[torch.Tensor] = None,
+        character_ids: Optional[torch.Tensor] = None,
     ) -> dict[str, torch.Tensor]:
         """
         Return `loss`, `forward_loss` and, unless forward only, `backward_loss`, in nats a token.
@@ -180,8 +181,12 @@ class BidirectionalLanguageModel(Model):
         window : `torch.Tensor`, optional (default = `None`)
             The numbers of the window, of the row and of all rows, shape `(batch_size, 3)`. Without
             it, the order of windows isn't checked, and evaluation never starts from zero by itself.
+        character_ids : `torch.Tensor`, optional (default = `None`)
+            Of each distinct word of the batch, shape `(n_words, 50)`. The tokens, shape
+            `(batch_size, num_steps)`, are then their places in it.
         """
-        self._check_reader(tokens, tokens_reverse)
+        is_spelled = character_ids is None and tokens.dim() == 3
+        self._check_reader(tokens if is_spelled else character_ids, tokens_reverse)
         self.bilm.set_precision(self._precision if self.training else "float32")
         self.softmax.precision = self.bilm.precision
         carried = self._carried[self.training]
@@ -204,7 +209,7 @@ class BidirectionalLanguageModel(Model):
         if self.training and self._state_reset:
             carried.reset(torch.rand(tokens.size(0), device="cpu") < self._state_reset)
         lengths, lengths_reverse = counts["forward"], counts.get("backward")
-        output = self.bilm(tokens, lengths, tokens_reverse, lengths_reverse, carried)
+        output = self.bilm(tokens, lengths, tokens_reverse, lengths_reverse, carried, character_ids)
         losses = {}
         for direction, layers in output.layers.items():
             packing = output.packings[direction]
@@ -242,10 +247,12 @@ class BidirectionalLanguageModel(Model):
             loss = loss * (n_tokens * dist.get_world_size() / max(dist_reduce_sum(n_tokens), 1))
         return loss
 
-    def _check_reader(self, tokens: torch.Tensor, tokens_reverse: Optional[torch.Tensor]) -> None:
+    def _check_reader(
+        self, character_ids: Optional[torch.Tensor], tokens_reverse: Optional[torch.Tensor]
+    ) -> None:
         char_cnn = self.options.char_cnn
         n_characters = None if char_cnn is None else char_cnn.max_characters_per_token
-        width = tokens.size(2) if tokens.dim() == 3 else None
+        width = None if character_ids is None else character_ids.size(-1)
         if width != n_characters:
             raise ConfigurationError(
                 f"The dataset reader gives words of {width} characters, but the model reads words "

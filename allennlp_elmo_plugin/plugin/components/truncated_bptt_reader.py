@@ -2,8 +2,7 @@
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any, Optional
 
 import numpy as np
@@ -18,7 +17,7 @@ from allennlp_elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN
 from allennlp_elmo_plugin.plugin.registration import configuration_errors
 from allennlp_elmo_plugin.text.checks import check_text
 from allennlp_elmo_plugin.text.corpus import PathOrPaths, find_files, read_text
-from allennlp_elmo_plugin.text.lexicon import LINE_END, Lexicon
+from allennlp_elmo_plugin.text.lexicon import Lexicon
 from allennlp_elmo_plugin.text.vocabulary import LM_NAMESPACE
 from allennlp_elmo_plugin.text.windows import Window, WindowStream
 
@@ -106,7 +105,8 @@ class TruncatedBpttLmReader(DatasetReader):
     ) -> Iterator[TensorDict]:
         """
         Yield the batches of an epoch after the first `skip`, which are read without making tensors.
-        A batch has the arguments of `BidirectionalLanguageModel.forward`, all int64.
+        A batch has the arguments of `BidirectionalLanguageModel.forward`, int64 but for the int16
+        `character_ids`.
         """
         with configuration_errors():
             files = find_files(file_path)
@@ -119,31 +119,27 @@ class TruncatedBpttLmReader(DatasetReader):
             if not (epoch or skip or rows.start):
                 texts = read_text(files, self.encoding_errors)
                 check_text(str(file_path), texts, self._max_characters, word_ids)
-            streams: list[Any] = []
+            streams = []
             # Each direction has an order of its own of shuffled sentences.
             for together in zip(directions) if self.shuffle_sentences else [directions]:
                 seed = f"{self.seed} {epoch} {together[0]}"
                 shuffle = random.Random(seed) if self.shuffle_sentences else None
                 texts = read_text(files, self.encoding_errors, shuffle)
-                windows = self._stream(texts, lexicon, together).windows(skip)
-                streams.append(map(partial(self._tensors, lexicon), windows))
+                streams.append(self._stream(texts, lexicon, together))
+            of_streams = [stream.fill_rows() for stream in streams]
             if self.drop_last:
-                batches: Iterable[Any] = zip(*streams)
+                filled: Iterator[Any] = zip(*of_streams)
             else:
                 # One direction may end earlier.
-                nothing = np.full((self.batch_size, self.num_steps), LINE_END, dtype=np.int32)
-                no_words = self._tensors(lexicon, [Window(nothing, nothing)])
-                batches = itertools.zip_longest(*streams, fillvalue=no_words)
+                padding = [-1, -1, self.batch_size * self.num_steps]
+                filled = itertools.zip_longest(*of_streams, fillvalue=padding)
             if self.max_instances is not None:
-                batches = itertools.islice(batches, self.max_instances // n_rows - skip)
-            number = skip - 1
-            for number, tensors in enumerate(batches, skip):
-                batch = {}
-                for suffix, (tokens, targets) in zip(("", "_reverse"), itertools.chain(*tensors)):
-                    batch[f"tokens{suffix}"], batch[f"targets{suffix}"] = tokens, targets
-                place = [[number, row, self.batch_size] for row in range(self.batch_size)]
-                batch["window"] = torch.tensor(place)
-                yield batch
+                filled = itertools.islice(filled, self.max_instances // n_rows)
+            number = -1
+            for number, runs in enumerate(filled):
+                if number >= skip:
+                    windows = map(WindowStream.windows, streams, runs)
+                    yield self._batch(number, lexicon, list(itertools.chain(*windows)))
             if number < 0:
                 raise ConfigurationError(
                     f"{file_path} is smaller than one batch: its words don't fill {n_rows} rows of "
@@ -182,16 +178,20 @@ class TruncatedBpttLmReader(DatasetReader):
             returned=rows,
         )
 
-    def _tensors(self, lexicon: Lexicon, windows: list[Window]) -> list[Any]:
-        """Return the tokens and the targets of each direction."""
-        tensors = []
-        for window in windows:
-            if self._max_characters is None:
-                tokens = lexicon.vocabulary_ids(window.inputs).clamp(min=0)
-            else:
-                tokens = lexicon.character_ids(window.inputs)
-            tensors.append((tokens, lexicon.vocabulary_ids(window.targets)))
-        return tensors
+    def _batch(self, number: int, lexicon: Lexicon, windows: list[Window]) -> TensorDict:
+        inputs = np.stack([window.inputs for window in windows])  # (n_directions, rows, num_steps)
+        place = [[number, row, self.batch_size] for row in range(self.batch_size)]
+        batch: TensorDict = {"window": torch.tensor(place)}
+        if self._max_characters is None:
+            tokens = lexicon.vocabulary_ids(inputs).clamp(min=0)
+        else:
+            words, places = np.unique(inputs, return_inverse=True)
+            tokens = torch.from_numpy(places.reshape(inputs.shape))
+            batch["character_ids"] = lexicon.character_ids(words)
+        for suffix, ids, window in zip(("", "_reverse"), tokens, windows):
+            batch[f"tokens{suffix}"] = ids
+            batch[f"targets{suffix}"] = lexicon.vocabulary_ids(window.targets)
+        return batch
 
     def _read(self, file_path: DatasetReaderInput) -> Iterator[Instance]:
         raise ConfigurationError(

@@ -107,8 +107,9 @@ def streams_of(model, batch, masks, samples):
         suffix = SUFFIXES[direction]
         of_layers = masks[k * options.n_layers :][: options.n_layers]
         of_top = masks[len(options.directions) * options.n_layers + k].transpose(0, 1).flatten(0, 1)
+        tokens = batch[f"tokens{suffix}"]
         streams[direction] = Stream(
-            batch[f"tokens{suffix}"] - int(options.char_cnn is not None),
+            tokens if options.char_cnn is None else batch["character_ids"][tokens].long() - 1,
             batch[f"targets{suffix}"],
             samples[k] if samples else None,
             [*of_layers, of_top],
