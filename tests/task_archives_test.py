@@ -54,26 +54,17 @@ def model_params(kind, files):
             "text_field_embedder": {"token_embedders": embedders},
             "encoder": lstm(KINDS[kind].get("projection_dim", ELMO_DIM) + 2),
         }
+    linear = {"input_dim": ELMO_DIM + 2, "num_layers": 1, "hidden_dims": 6, "activations": "relu"}
+    maxout = {"input_dim": 4 * (6 + ELMO_DIM), "num_layers": 1, "output_dims": 3, "pool_sizes": 2}
     return {
         "type": "bcn",
         "text_field_embedder": {"token_embedders": embedders},
         "embedding_dropout": 0.1,
-        "pre_encode_feedforward": {
-            "input_dim": ELMO_DIM + 2,
-            "num_layers": 1,
-            "hidden_dims": 6,
-            "activations": "relu",
-        },
+        "pre_encode_feedforward": linear,
         "encoder": lstm(6),
         "integrator": lstm(18),
         "integrator_dropout": 0.1,
-        "output_layer": {
-            "input_dim": 4 * (6 + ELMO_DIM),
-            "num_layers": 1,
-            "output_dims": 3,
-            "pool_sizes": 2,
-            "dropout": 0.1,
-        },
+        "output_layer": {**maxout, "dropout": 0.1},
         "elmo": {**files, "num_output_representations": 2},
         "use_input_elmo": True,
         "use_integrator_output_elmo": True,

@@ -13,14 +13,8 @@ from allennlp_elmo_plugin.text.vocabulary import read_vocabulary_file, write_voc
 
 REFERENCE = Path(__file__).parents[1] / "fixtures" / "reference"
 
-LSTM = {
-    "dim": 7,
-    "projection_dim": 5,
-    "n_layers": 2,
-    "cell_clip": 3,
-    "proj_clip": 3,
-    "use_skip_connections": True,
-}
+LSTM = {"dim": 7, "projection_dim": 5, "n_layers": 2, "cell_clip": 3, "proj_clip": 3}
+LSTM["use_skip_connections"] = True
 CHAR_CNN = {"embedding": {"dim": 3}, "filters": [[1, 4], [3, 5]], "n_highway": 1}
 OPTIONS = {
     "characters": {"char_cnn": CHAR_CNN, "lstm": LSTM},

@@ -28,14 +28,8 @@ def write_random_elmo(directory, *, seed=0, lstm_dim=16, recurrent_scale=0.4, **
     implementations can be compared to 1e-5 after any number of steps. The inputs' weights are large
     enough for the gates to use their whole range.
     """
-    char_cnn = {
-        "activation": "relu",
-        "embedding": {"dim": 4},
-        "filters": ((1, 4), (2, 6), (3, 8)),
-        "max_characters_per_token": 50,
-        "n_characters": 262,
-        "n_highway": 1,
-    }
+    char_cnn = {"activation": "relu", "embedding": {"dim": 4}, "filters": ((1, 4), (2, 6), (3, 8))}
+    char_cnn.update(max_characters_per_token=50, n_characters=262, n_highway=1)
     lstm = {"cell_clip": 3.0, "dim": lstm_dim, "n_layers": 2, "proj_clip": 3.0, "projection_dim": 8}
     for key, value in changes.items():
         (lstm if key in lstm else char_cnn)[key] = value

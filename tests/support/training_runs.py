@@ -127,6 +127,8 @@ def write_data(folder):
 def write_config(folder, data, changes):
     """Two epochs of a dozen batches."""
     reader = {"type": "truncated_bptt_lm", "batch_size": 4, "num_steps": 7}
+    char_cnn = {"activation": "relu", "embedding": {"dim": 4}, "filters": [[1, 4], [2, 4]]}
+    char_cnn.update(max_characters_per_token=50, n_characters=261, n_highway=1)
     config = {
         "dataset_reader": {**reader, "shuffle_sentences": True},
         "validation_dataset_reader": {**reader, "drop_last": False},
@@ -139,14 +141,7 @@ def write_config(folder, data, changes):
             "options": {
                 "dropout": 0.3,
                 "lstm": {"dim": 12, "projection_dim": 8, "n_layers": 2},
-                "char_cnn": {
-                    "activation": "relu",
-                    "embedding": {"dim": 4},
-                    "filters": [[1, 4], [2, 4]],
-                    "max_characters_per_token": 50,
-                    "n_characters": 261,
-                    "n_highway": 1,
-                },
+                "char_cnn": char_cnn,
             },
         },
         "data_loader": {"type": "truncated_bptt"},

@@ -7,6 +7,7 @@ import copy
 import functools
 import itertools
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -312,6 +313,29 @@ def test_training_is_the_naive_one(n_processes, base, changes, tmp_path):
             assert (abs(np.concatenate(states, 1)) == bound).mean() > 0.1
 
 
+def few_words(rank, vocab, batch, n_rows):
+    """The losses and the gradients of a process that has backward words in the first rows only."""
+    torch.manual_seed(0)
+    model = BidirectionalLanguageModel(vocab, options=TOKENS)
+    model.softmax.bias.requires_grad_(False)
+    batch["targets_reverse"][n_rows[rank] :] = -100
+    losses = model(**batch)
+    losses["loss"].backward()
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    kinds = {name: gradient.is_sparse for name, gradient in gradients.items()}
+    return [value.item() for value in losses.values()], kinds
+
+
+def test_processes_with_different_numbers_of_words(vocab, tmp_path):
+    """Each word has the same weight, and each process the gradients that the others wait for."""
+    batch = next(read(vocab, max_characters_per_token=None))
+    found = run_processes(2, tmp_path, few_words, vocab, batch, [1, 0])
+    (loss, forward, backward), kinds = few_words(0, vocab, batch, [1])
+    expected = [loss + backward / 2, forward, 2 * backward], [forward / 2, forward, 0.0]
+    for (losses, kinds_of_process), values in zip(found, expected):
+        assert losses == pytest.approx(values) and kinds_of_process == kinds
+
+
 def run(model, batches):
     """Losses of training, or of an evaluation."""
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -338,26 +362,50 @@ def test_perplexity_is_that_of_bilm_tf(name, batch_size, vocab):
     np.testing.assert_allclose(losses, arrays[f"test{batch_size}/loss"], atol=2e-6)
     expected = float(arrays[f"test{batch_size}/perplexity"])
     assert model.get_metrics(reset=True)["perplexity"] == pytest.approx(expected, rel=1e-6)
+    assert model.n_predicted_words == batch_size * len(losses)
 
 
-def test_training_goes_on_after_a_validation_and_in_another_process(vocab):
+def test_a_pretrained_model_and_one_with_its_options(vocab, tmp_path):
+    """From bilm-tf's checkpoint; archives have no `pretrained_file`."""
+    source = shutil.copytree(REFERENCE / "checkpoint", tmp_path / "checkpoint")
+    shutil.copy(REFERENCE / "data" / "vocab.txt", source)
+    make = functools.partial(BidirectionalLanguageModel, vocab, serialization_dir=str(tmp_path))
+    model = make(pretrained_file=str(source))
+    _, arrays = load_run("train_charcnn")
+    for name, values in variables(model):
+        assert (values == arrays[f"final/{name}"]).all(), name
+    assert make().options == model.options
+    with pytest.raises(ConfigurationError, match='"bidirectional" is False, but'):
+        make(pretrained_file=str(source), bidirectional=False)
+
+
+def test_training_goes_on_after_a_validation_and_in_another_process(vocab, caplog):
     batches = list(read(vocab))[:16]
     settings = {"dropout": 0.3, "variational_dropout": True, "recurrent_dropout": 0.2}
     settings.update(num_samples=12, state_reset=0.2)
 
-    def make():
+    def make(*left_out):
         torch.manual_seed(0)
-        return BidirectionalLanguageModel(vocab, options=SMALL, **settings)
+        kept = {name: value for name, value in settings.items() if name not in left_out}
+        return BidirectionalLanguageModel(vocab, options=SMALL, **kept)
+
+    def metrics_of(model):
+        metrics = model.get_metrics()
+        metrics["loss"] = 5.0  # as AllenNLP sets it
+        return metrics
 
     model = make()
-    whole, metrics = run(model, batches), model.get_metrics()
-    agreeing = copy.copy(metrics)
-    agreeing["loss"] = 5.0  # as AllenNLP sets it
-    assert math.log(metrics["perplexity"]) == agreeing["loss"] == pytest.approx(np.mean(whole))
+    whole, metrics = run(model, batches), metrics_of(model)
+    assert math.log(metrics["perplexity"]) == metrics["loss"] == pytest.approx(np.mean(whole))
+    words = torch.cat([batch["targets"].flatten() for batch in batches])
+    assert metrics["unknown_words"] == sum(words == 2) / sum(words != 1) > 0
+    assert "softmax over 12 samples" in caplog.text
+    assert all(run(make(name), batches[:2]) != whole[:2] for name in settings)
     model = make()
     first, random = run(model, batches[:9]), torch.get_rng_state()
     state, parameters = copy.deepcopy((model.training_state(), model.state_dict()))
     model.get_metrics(reset=True)
+    assert metrics_of(model)["loss"] == 5.0  # without words
     evaluated = run(model.eval(), batches)
     run(model, batches[:5])  # an evaluation that was interrupted
     assert run(model, batches) == evaluated and torch.equal(torch.get_rng_state(), random)
@@ -365,17 +413,21 @@ def test_training_goes_on_after_a_validation_and_in_another_process(vocab):
     model.load_state_dict(parameters)
     model.load_training_state(state)
     torch.set_rng_state(random)
-    assert first + run(model, batches[9:]) == whole and model.get_metrics() == metrics
-    for number in (3, 15):
-        with pytest.raises(ConfigurationError, match=f"window {number} follows window 15"):
-            model(**batches[number])
+    with pytest.raises(ConfigurationError, match="window 3 follows window 8"):
+        model(**batches[3])
+    assert first + run(model, batches[9:]) == whole and metrics_of(model) == metrics
+    with pytest.raises(ConfigurationError, match="window 15 follows window 15"):
+        model(**batches[15])
+    batches[0]["targets_reverse"][:] = -100  # The text has ended in this direction.
+    outputs = model(**batches[0])
+    assert outputs["backward_loss"] == 0 < outputs["forward_loss"] and outputs["loss"] > 0
 
 
 @needs_bfloat16
 @pytest.mark.parametrize("num_samples", [0, 20])
 def test_precision_of_training(vocab, num_samples):
     """Evaluation is in float32, and autocast changes nothing."""
-    batch = next(read(vocab))
+    batch = next(read(vocab, batch_size=1))
     found = []
     for precision, autocast in itertools.product(("float32", "bfloat16"), (False, True)):
         torch.manual_seed(1)

@@ -1,3 +1,5 @@
+import shutil
+
 import pytest
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
@@ -16,15 +18,17 @@ def test_every_token_keeps_its_id(tmp_path):
     for _ in range(2):
         write_vocabulary_folder(tmp_path / "made" / "vocabulary", words)
     inner = str(tmp_path / "made" / "vocabulary")
-    Vocabulary.from_files(inner).save_to_files(str(tmp_path / "saved_in_training"))
+    saved = str(tmp_path / "saved_in_training")
+    Vocabulary.from_files(inner).save_to_files(saved)
+    archives = [shutil.make_archive(saved, kind, saved) for kind in ("gztar", "zip")]
     # The first is the output of `elmo-vocab`.
-    for folder in (str(tmp_path / "made"), inner, str(tmp_path / "saved_in_training")):
+    for folder in (str(tmp_path / "made"), inner, saved, *archives):
         vocab = Vocabulary.from_params(Params({"type": "from_files", "directory": folder}))
         assert type(vocab) is Vocabulary and check_vocabulary(vocab) == len(words)
         assert vocab.get_index_to_token_vocabulary("lm_tokens") == dict(enumerate(words))
         assert [vocab.get_token_index(word, "lm_tokens") for word in words] == [*range(len(words))]
         assert vocab.get_vocab_size("tokens") == 2 and vocab.get_vocab_size("labels") == 0
-    for folder in (inner, str(tmp_path / "saved_in_training")):
+    for folder in (inner, saved):
         assert read_vocabulary_folder(folder, "folder") == words
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigurationError, match="empty: has no vocabulary; make it with"):

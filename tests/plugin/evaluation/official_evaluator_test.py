@@ -64,14 +64,13 @@ def test_each_task_has_its_score(task):
 def archive(tmp_path_factory):
     """A tagger that knows nothing of official scores."""
     import_plugins()
+    embedder = {"type": "embedding", "embedding_dim": 8}
     config = {
         "dataset_reader": {"type": "conll2003"},
         "train_data_path": NER,
         "model": {
             "type": "crf_tagger",
-            "text_field_embedder": {
-                "token_embedders": {"tokens": {"type": "embedding", "embedding_dim": 8}}
-            },
+            "text_field_embedder": {"token_embedders": {"tokens": embedder}},
             "encoder": {"type": "lstm", "input_size": 8, "hidden_size": 8},
         },
         "data_loader": {"batch_size": 2},

@@ -26,12 +26,8 @@ DEFAULTS = [DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE]
 
 def train(options_file, weight_file, name="model", model=None):
     """Train a tagger, or what another section `model` says, in this folder, and return it."""
-    elmo = {
-        "type": "elmo_token_embedder",
-        "options_file": options_file,
-        "weight_file": weight_file,
-        "vocab_to_cache": ["@@PADDING@@", "the"],
-    }
+    elmo = {"type": "elmo_token_embedder", "vocab_to_cache": ["@@PADDING@@", "the"]}
+    elmo.update(options_file=options_file, weight_file=weight_file)
     indexers = {"elmo": {"type": "elmo_characters"}}
     config = {
         "dataset_reader": {"type": "sequence_tagging", "token_indexers": indexers},

@@ -108,16 +108,11 @@ def worker_lock(folder):
     reader = DatasetReader.from_params(
         Params({"type": "text_classification_json", "tokenizer": {"type": "just_spaces"}})
     )
+    settings = {"batch_size": 2, "num_workers": 1, "start_method": "spawn", "quiet": True}
     # Workers that read instances, and workers that make batches.
-    for max_instances_in_memory in (None, 2):
+    for n in (None, 2):
         loader = MultiProcessDataLoader(
-            reader,
-            str(data_path),
-            batch_size=2,
-            num_workers=1,
-            start_method="spawn",
-            max_instances_in_memory=max_instances_in_memory,
-            quiet=True,
+            reader, str(data_path), max_instances_in_memory=n, **settings
         )
         loader.index_with(Vocabulary(counter={"labels": {"1": 3}}))
         assert [len(batch["label"]) for batch in loader] == [2, 1]
@@ -156,13 +151,9 @@ def outcomes(tmp_path_factory, subprocess_environment):
     found = []
     for modules in ([], ["allennlp_elmo_plugin"]):
         folder = tmp_path_factory.mktemp("scenarios")
-        process = subprocess.run(
-            [sys.executable, __file__, str(folder), *modules],
-            env=subprocess_environment,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=300,
-        )
+        command = [sys.executable, __file__, str(folder), *modules]
+        captured = {"capture_output": True, "encoding": "utf-8", "timeout": 300}
+        process = subprocess.run(command, env=subprocess_environment, **captured)
         assert process.returncode == 0, process.stderr
         found.append(json.loads(process.stdout.splitlines()[-1]))
     return found

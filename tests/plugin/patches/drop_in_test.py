@@ -79,12 +79,8 @@ for asked, made in ((annotation, ours), (ours, ours), (Users, Users)):
 
 
 def test_modules_imported_before(tmp_path, subprocess_environment):
-    subprocess.run(
-        [sys.executable, "-c", IMPORTS, *write_random_elmo(tmp_path)],
-        env=subprocess_environment,
-        check=True,
-        timeout=300,
-    )
+    command = [sys.executable, "-c", IMPORTS, *write_random_elmo(tmp_path)]
+    subprocess.run(command, env=subprocess_environment, check=True, timeout=300)
 
 
 def test_a_classifier_of_elmo_alone_is_trained_and_explained(tmp_path):

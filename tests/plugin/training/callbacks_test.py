@@ -53,17 +53,14 @@ def test_an_imported_model_continues_like_a_run_that_never_stopped(imported, tmp
 
     archive = str(imported / "model.tar.gz")
     config = load_archive(archive).config.as_dict(quiet=True)
+    callback = {"type": "adagrad_state", "file": str(imported / "adagrad.hdf5")}
+    trainer = {"num_epochs": 1, "optimizer": dict(ADAGRAD), "grad_norm": 10.0}
     config.update(
         model={"type": "from_archive", "archive_file": archive},
         vocabulary={"type": "from_files", "directory": archive},
         train_data_path=str(text),
         data_loader={"type": "truncated_bptt", "batches_per_epoch": N_AFTER},
-        trainer={
-            "num_epochs": 1,
-            "optimizer": dict(ADAGRAD),
-            "grad_norm": 10.0,
-            "callbacks": [{"type": "adagrad_state", "file": str(imported / "adagrad.hdf5")}],
-        },
+        trainer={**trainer, "callbacks": [callback]},
     )
     found = dict(train_model(Params(config), str(tmp_path / "run")).named_parameters())
     for name, parameter in whole.named_parameters():
@@ -118,15 +115,17 @@ def test_files_that_are_no_state_of_the_model(tmp_path):
     fails("the optimizer SGD keeps no sums", torch.optim.SGD(model.parameters(), 0.1))
 
 
-def test_initial_validation(data, tmp_path):
+def test_initial_validation(data, tmp_path, caplog):
     """A recovered run doesn't validate again."""
     changes = {"trainer.callbacks": ["write_losses", "initial_validation"]}
     config = write_config(tmp_path, data, changes)
     with pytest.raises(Killed):
         train_here(config, tmp_path / "run", kill_at=8)
     first = metrics(tmp_path / "run", "metrics_initial")
+    perplexity = first["initial_validation_perplexity"]
+    assert f"Before training: initial_validation_perplexity {perplexity:.4f}" in caplog.text
     # As if all words were equally likely
-    assert first["initial_validation_perplexity"] == pytest.approx(63, rel=0.1)
+    assert perplexity == pytest.approx(63, rel=0.1)
     (tmp_path / "run" / "metrics_initial.json").unlink()
     found = train_here(config, tmp_path / "run")
     assert {key: found[key] for key in first} == first

@@ -97,7 +97,7 @@ def test_stopped_before_anything_is_saved(config, tmp_path, monkeypatch, capsys)
     "config_file, folder, changes, message",
     [
         ("none.jsonnet", "run", {}, "file none.jsonnet not found"),
-        ("pretrain/demo.jsonnet", "run", {}, "found; `allennlp elmo-configs training_config` cop"),
+        ("x/pretrain/demo.jsonnet", "run", {}, "found; `allennlp elmo-configs training_config` c"),
         ("folder", "run", {}, "The config folder is a folder; give a file in it"),
         ("text", "run", {}, "STATIC ERROR: text:1:"),
         ("import.json", "run", {}, "RUNTIME ERROR: no! lib:1"),
