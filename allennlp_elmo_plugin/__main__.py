@@ -107,13 +107,13 @@ def _report(plugins: dict[Path, list[str]]) -> int:
     elif any(name.split(".")[0] == PLUGIN for names in plugins.values() for name in names):
         elmo = f"{PLUGIN} {__version__}"
     else:
-        elmo = f"AllenNLP's own, because no file names {PLUGIN}"
+        elmo = f"AllenNLP's own, because no file lists {PLUGIN}"
         advice = "allennlp-elmo-plugin --activate (or --activate-here, for this folder only)"
     rows["active ELMo"] = elmo
     if advice:
         rows["to change that"] = advice
     for (file, names), where in zip(plugins.items(), ("plugins here", "everywhere")):
-        rows[where] = f"{file}: {' '.join(names) or 'names no plugin'}"
+        rows[where] = f"{file}: {' '.join(names) or 'lists no plugin'}"
     rows["program"] = shutil.which("allennlp") or "`allennlp` is not in the PATH"
     rows["Python"] = f"{platform.python_version()} ({sys.executable})"
     for name in ("allennlp", "allennlp-models", "torch", "torchvision"):

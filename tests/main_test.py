@@ -32,10 +32,10 @@ def rows(capsys):
 def test_not_active(capsys):
     assert main([]) == 1
     printed = rows(capsys)
-    assert printed["active ELMo"] == "AllenNLP's own, because no file names allennlp_elmo_plugin"
+    assert printed["active ELMo"] == "AllenNLP's own, because no file lists allennlp_elmo_plugin"
     assert printed["to change that"].startswith("allennlp-elmo-plugin --activate ")
-    assert printed["plugins here"] == ".allennlp_plugins: names no plugin"
-    assert printed["everywhere"] == f"{global_file()}: names no plugin"
+    assert printed["plugins here"] == ".allennlp_plugins: lists no plugin"
+    assert printed["everywhere"] == f"{global_file()}: lists no plugin"
     assert str(LOCAL_FILE) == plugins.LOCAL_PLUGINS_FILENAME
     assert global_file().parts[-2:] == (".allennlp", "plugins")
     assert printed["allennlp"] == "2.10.1" and printed["torch"] and printed["device"]
