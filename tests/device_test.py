@@ -13,12 +13,8 @@ from allennlp_elmo_plugin.plugin.components.elmo_output_encoder import ElmoOutpu
 from tests.support.pretend_gpu import check_on_gpu
 from tests.support.testing import read_arrays, write_random_elmo
 
-SENTENCES = [
-    "Alice saw the old mill .".split(),
-    "Yes .".split(),
-    "Nobody counts the fish".split(),
-    ["x" * 70],
-]
+TEXTS = "Alice saw the old mill .", "Yes .", "Nobody counts the fish", "x" * 70
+SENTENCES = [text.split() for text in TEXTS]
 WORDS = ["@@PADDING@@", "Alice", "saw", "the", "mill", "."]
 
 Files = tuple[str, str]

@@ -16,11 +16,8 @@ from tests.support.training_runs import metrics, write_config, write_data
 LSTM = {"dim": 6, "projection_dim": 4, "n_layers": 2, "use_skip_connections": True}
 CHARACTERS = {"model.options.lstm": LSTM, "model.options.dropout": 0.0}
 FULL = {"model.num_samples": 0}
-TOKENS = {
-    "model.options": {"lstm": LSTM},
-    "dataset_reader.max_characters_per_token": None,
-    "validation_dataset_reader.max_characters_per_token": None,
-}
+TOKENS = {f"{which}dataset_reader.max_characters_per_token": None for which in ("", "validation_")}
+TOKENS["model.options"] = {"lstm": LSTM}
 TIED = {**TOKENS, "model.share_embedding_softmax": True}
 NUMBERS = {"cpu": -1, "cuda": 0}  # what AllenNLP calls devices
 

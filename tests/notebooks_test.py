@@ -17,11 +17,8 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 def texts(notebook):
     """Return what each code cell prints, and the value that it shows."""
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    return [
-        "".join(out.get("text") or out.data.get("text/plain", "") for out in cell.outputs)
-        for cell in cells
-    ]
+    outputs = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
+    return ["".join(x.get("text") or x.data.get("text/plain", "") for x in o) for o in outputs]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

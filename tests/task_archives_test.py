@@ -22,12 +22,7 @@ from allennlp_models.classification import BiattentiveClassificationNetwork  # n
 
 from tests.support.testing import write_random_elmo
 
-SENTENCES = [
-    "Alice counted the naïve ﬁsh again",
-    "Yes",
-    "the the 日本語 of the old mill .",
-    "No , never",
-]
+SENTENCES = ["Alice counted the naïve ﬁsh again", "Yes", "the the 日本語 of the old mill .", "No ,"]
 # Two batches, the second from the states that the first one leaves.
 BATCHES = [SENTENCES, SENTENCES[1::-1]]
 ELMO_DIM = 16

@@ -102,11 +102,9 @@ def run(wheel, tmp_path_factory):
 
     def run(*arguments, status=0):
         command = [folder / "environment" / "bin" / "python", "-I", *arguments]
-        process = subprocess.run(
-            command, cwd=folder / "work", capture_output=True, encoding="utf-8"
-        )
-        assert process.returncode == status, process.stderr
-        return process.stderr.splitlines()[-1] if status else process.stdout
+        ended = subprocess.run(command, cwd=folder / "work", capture_output=True, encoding="utf-8")
+        assert ended.returncode == status, ended.stderr
+        return ended.stderr.splitlines()[-1] if status else ended.stdout
 
     return run
 

@@ -25,7 +25,7 @@ _EVALUATED_ROWS = 1024
 def _row_chunks(n_rows: int, n_columns: int, like: torch.Tensor) -> list[slice]:
     chunk_bytes = _CHUNK_BYTES if like.device.type == "cpu" else 16 * _CHUNK_BYTES
     rows = max(_MIN_ROWS, chunk_bytes // (n_columns * like.element_size()))
-    return [slice(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows)]
+    return [slice(start, start + rows) for start in range(0, n_rows, rows)]
 
 
 def _scaled(saved: Sequence[torch.Tensor], grad: torch.Tensor) -> list[torch.Tensor]:

@@ -8,6 +8,7 @@ from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
 from allennlp_elmo_plugin.bilm.characters import CharacterTable
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import has_onednn
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
+from tests.support.pretend_gpu import check_on_gpu
 
 WORDS = ["the", "the", "a", "x" * 60, "naïve", "<S>", "</S>", "東京", "bb", "b" * 47, "ab" * 23]
 IDS = torch.from_numpy(CharacterTable().lookup(WORDS)).long()  # (n_words, 50)
@@ -98,6 +99,18 @@ def test_some_words_are_kept_by_ids_and_spellings_alike(monkeypatch):
         encoder.embed_words(["a"])
         assert counts[7:] == [1, 1]
     assert encoder.embed_words(["a"]).requires_grad
+
+
+def test_a_gpu_computes_the_same():
+    def run(device):
+        torch.manual_seed(0)
+        encoder = CharacterEncoder(CharCnnOptions(((1, 4), (3, 5)), "relu", 3, 1), 5).to(device)
+        vectors = encoder(IDS.to(device))
+        vectors.square().sum().backward()
+        with torch.no_grad():
+            return [vectors, encoder.embed_words(WORDS), *(p.grad for p in encoder.parameters())]
+
+    check_on_gpu(run)
 
 
 def test_start_is_bilm_tfs():

@@ -17,15 +17,16 @@ def test_words_are_drawn_as_often_as_expected():
 @pytest.mark.parametrize("n_words, n_samples", [(30, 12), (50, 49), (1000, 1), (100_000, 2000)])
 def test_samples_are_the_first_distinct_ones_of_as_many_tries_as_they_took(n_words, n_samples):
     sampler = LogUniformSampler(n_words, n_samples)
-    sampler._n_draws = 3  # too few, so that more are drawn
+    sampler.load_state_dict({"n_draws": 1})  # too few, so that more are drawn
     for seed in range(3):
         torch.manual_seed(seed)
         chunk = sampler.state_dict()["n_draws"]
-        samples = sampler.sample()
+        samples, random_state = sampler.sample(), torch.get_rng_state()
         torch.manual_seed(seed)
         draws = sampler._draw(chunk).tolist()
         while len(set(draws)) < n_samples:
             draws += sampler._draw(len(draws)).tolist()
+        assert torch.equal(random_state, torch.get_rng_state())
         assert samples.ids.tolist() == list(dict.fromkeys(draws))[:n_samples]
         assert len(set(draws[: samples.num_tries])) == n_samples
         assert draws.index(samples.ids[-1]) == samples.num_tries - 1

@@ -1,5 +1,6 @@
 import copy
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -41,8 +42,10 @@ def run(lstm, inputs, state, dropout=0.0, packing=PACKING):
 @pytest.mark.parametrize("forget_bias", [0.0, 1.0])
 @pytest.mark.parametrize("grad", [True, False])
 # The inputs' part of the gates for one step at a time, for some, and for all
-@pytest.mark.parametrize("chunk_bytes", [1, 8 * 24 * 9, 2**20])
-def test_it_is_allennlps_cell(lengths, forget_bias, grad, chunk_bytes, monkeypatch):
+@pytest.mark.parametrize("chunk_bytes, n_chunks", [(1, 7), (8 * 24 * 9, 3), (2**20, 1)])
+def test_it_is_allennlps_cell(lengths, forget_bias, grad, chunk_bytes, n_chunks, monkeypatch):
+    chunks = Mock(wraps=recurrence.padded_rows)
+    monkeypatch.setattr(recurrence, "padded_rows", chunks)
     monkeypatch.setattr(recurrence, "_CHUNK_BYTES", chunk_bytes)
     lstm = make_lstm(forget_bias=forget_bias)
     original = LstmCellWithProjection(4, 4, 6, True, 0.0, 0.5, 0.3).double()
@@ -54,6 +57,7 @@ def test_it_is_allennlps_cell(lengths, forget_bias, grad, chunk_bytes, monkeypat
     with torch.set_grad_enabled(grad):
         outputs, final = run(lstm, packing.pack(tokens), state, packing=packing)
     assert all(map(torch.equal, kept, state)) and outputs.requires_grad == grad
+    assert chunks.call_count == n_chunks or len(lengths) == 1
     # Some outputs and cells are clipped; otherwise the test wouldn't see a missing clip.
     assert (outputs.abs() == 0.3).any() and (final[1].abs() == 0.5).any()
     start = tuple(part.unsqueeze(0) for part in state)

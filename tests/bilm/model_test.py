@@ -1,3 +1,4 @@
+import copy
 from dataclasses import replace
 
 import pytest
@@ -105,11 +106,28 @@ def test_a_model_of_vocabulary_ids():
         BiLm(BiLmOptions.from_dict({"lstm": LSTM}))
 
 
+CHAR_CNN = {"embedding": {"dim": 3}, "filters": [[1, 4], [2, 4]], "n_highway": 1}
+HOOKS = ("forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook")
+CHANGES = [getattr(torch.nn.Module, f"register_{hook}") for hook in HOOKS]
+CHANGES.append(lambda layer, other: setattr(layer, "forward", other))
+CHANGES.append(lambda layer, _: setattr(layer, "__class__", type("Own", (type(layer),), {})))
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_of_a_layer_that_would_be_ignored_is_refused(change):
+    bilm = BiLm(BiLmOptions.from_dict({"lstm": LSTM, "char_cnn": CHAR_CNN}))
+    for name, layer in bilm.named_modules():
+        if "." in name and not isinstance(layer, (torch.nn.ModuleList, torch.nn.Dropout)):
+            changed = copy.deepcopy(bilm)
+            change(changed.get_submodule(name), print)
+            with pytest.raises(ValueError, match=f"layer {name.split('.')[-1]} of .* has a hook"):
+                changed.run_words(SENTENCES)
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("num_samples", [0, 2])
 def test_a_second_derivative_is_refused(precision, num_samples):
-    char_cnn = {"embedding": {"dim": 3}, "filters": [[1, 4], [2, 4]], "n_highway": 1}
-    bilm = BiLm(BiLmOptions.from_dict({"lstm": LSTM, "char_cnn": char_cnn}))
+    bilm = BiLm(BiLmOptions.from_dict({"lstm": LSTM, "char_cnn": CHAR_CNN}))
     softmax = Softmax(9, 4, num_samples)
     bilm.set_precision(precision)
     for name, parameter in [*bilm.named_parameters(), *softmax.named_parameters()]:

@@ -27,6 +27,7 @@ def test_reads_and_writes_what_bilm_tf_writes(tmp_path):
     assert written == {**expected, "share_embedding_softmax": False}
     assert (options.lstm_dim, options.projection_dim, options.n_layers) == (16, 8, 2)
     assert options.char_cnn.n_filters == 28 and options.char_cnn.filters[1:] == ((2, 8), (3, 16))
+    assert options.architecture["projects"] == [True, True]
 
 
 def test_missing_keys_mean_bilm_tfs_defaults():

@@ -8,6 +8,7 @@ import signal
 import sys
 import warnings
 from functools import partial
+from pathlib import Path
 from unittest.mock import Mock, patch
 
 import pytest
@@ -34,7 +35,6 @@ elmo latin out --top => latin, line 2: byte 0xe9 is not UTF-8...
 elmo text old --top => old exists already; ...
 elmo old old --top -f => old is an input, too; choose another output
 elmo text elmo/weights.hdf5 --top -f --weight-file elmo/weights.hdf5 => elmo/weights.hdf5 is an ...
-elmo-vocab text -o out --max-size 2 => no word is left: give more text, or change --min-count or ...
 elmo-export elmo elmo => The folder elmo is not empty; choose another output, or --force ...
 elmo-export elmo run -f => run is the folder of a training run; choose another output
 elmo-import elmo out => elmo: has no vocabulary, or several; give --vocab-file
@@ -43,7 +43,6 @@ elmo-nearest shore text --quiet => the word 'shore' is not in the text of 4 word
 elmo-nearest shore text labels => the word 'shore' is not in the text of 10 words; ...
 elmo-nearest the text --weight-file elmo/weights.hdf5 --query 'The end' => the word 'the' is not ...
 elmo-plot curves run -o a.gif => --output a.gif: the name must end with .svg, .png, .pdf
-elmo-plot map the text -o a.html --labels => text, line 1: with --labels, a line is LABEL, a tab ...
 elmo-plot surprise elmo text -o a.html => elmo: has no softmax, ...
 elmo-plot surprise tiny blank -o a.html => blank: has no words; give a tokenised text
 PROBE --columns '1;2' => argument --columns: invalid numbers value: '1;2'; see `allennlp elmo-p...
@@ -120,6 +119,15 @@ def test_only_what_may_be_a_bug_has_a_traceback(capsys):
         run(Mock(side_effect=TypeError("bug")))
 
 
+def test_a_package_of_the_user_is_imported_with_its_modules(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("user_package").mkdir()
+    Path("user_package/part.py").write_text("", encoding="utf-8")
+    run(lambda: None, "--include-package", "user_package")
+    assert "user_package.part" in sys.modules
+
+
 @pytest.mark.parametrize(
     "options, argv, line",
     [
@@ -137,8 +145,8 @@ def test_ctrl_c_says_how_to_continue(options, argv, line, capsys):
 
 def test_help_describes_the_command(monkeypatch, capsys):
     for argv, *patterns in (
-        ["elmo-vocab -h", r"\n\nMake the vocabulary .* corpus\.\n\n", r"rarer .*\(default = 1\)"],
-        ["-h", r"elmo-vocab\s+Make the vocabulary of a language model"],
+        ["elmo-nearest -h", r"\n\nShow the .* vectors\.\n\n", r"-1 for .*\(default = -1\)"],
+        ["-h", r"elmo-nearest\s+Show the occurrences of a word that have similar vectors"],
     ):
         monkeypatch.setattr(sys, "argv", ["allennlp", *argv.split()])
         with pytest.raises(SystemExit):

@@ -30,12 +30,14 @@ def folder(run):
     Path("run/metrics_epoch_0.json").write_text(json.dumps(metrics), encoding="utf-8")
 
 
-def test_map(run):
+def test_map(run, capsys):
     pytest.importorskip("plotly")
     options = "--options-file elmo -o map.HTML"
     shown = r"bank: 8 of 10 occurrences, drawn at random; \d groups?. Written to map.HTML\n"
     assert re.fullmatch(shown, run(f"elmo-plot map bank text {options} --max-occurrences 8"))
     assert "; 3 groups. Written" in run(f"elmo-plot map bank text {options} --groups 3")
+    message = refused(capsys, *f"elmo-plot map bank text {options} --labels -q".split())
+    assert "text, line 1: with --labels, a line is LABEL, a tab and the sentence" in message
     printed = run(f"elmo-plot map bank labels {options} --labels --method tsne")
     assert printed == "bank: 10 occurrences; 2 groups. Written to map.HTML\n"
     page = Path("map.HTML").read_text(encoding="utf-8")

@@ -88,43 +88,38 @@ def test_ctrl_c_and_resume(elmo, run, monkeypatch, capsys):
     line = f"{LINE} --all"
     shown = f"interrupted; continue with: allennlp elmo --resume {line[5:]}"
     resume = shown.split("allennlp ")[1]
-    for n_parts, given, expected in (
-        (0, line, "interrupted"),
-        (1, line, shown),
-        (1, resume, shown),
-    ):
+    for n_parts, given, said in ((0, line, "interrupted"), (1, line, shown), (1, resume, shown)):
         effects = [*[DEFAULT] * n_parts, KeyboardInterrupt]
         with patch.object(torch, "save", wraps=torch.save, side_effect=effects):
             with pytest.raises(SystemExit, match="130"):
                 run(given)
-        assert capsys.readouterr().err.splitlines()[-1] == expected
+        assert capsys.readouterr().err.splitlines()[-1] == said
     assert "--resume" in refused(capsys, *line.split())
     run(resume)
     np.testing.assert_equal(read_arrays("out"), elmo("--all --force"))
 
 
-def test_a_pipe_a_package_and_a_log_file(elmo, run, monkeypatch):
+def test_a_pipe_and_a_log_file(elmo, run, monkeypatch):
     compressed = io.BytesIO(gzip.compress(b"a b c\nd e f\n"))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(compressed))
-    Path("user_package.py").write_text("", encoding="utf-8")
-    monkeypatch.syspath_prepend(".")
-    options = "--options-file elmo --file-friendly-logging --include-package user_package"
+    options = "--options-file elmo --file-friendly-logging"
     assert run(f"elmo - out --top {options}").startswith("2 sentences, 6 words in ")
-    assert "user_package" in sys.modules
 
 
 def test_ray_gets_the_work(elmo, monkeypatch):
     """tests/embedding/ray_workers_test.py has what it does."""
-    embed_parts = Mock(side_effect=lambda *_, **__: Path("out.parts").mkdir())
+    kept = []
+    embed_parts = Mock(side_effect=lambda *_, **__: kept.append(os.path.exists("out.parts")))
     monkeypatch.setattr(command, "embed_parts", embed_parts)
     elmo("--all")
     ray = "--all --ray-workers 1 --gpus-per-worker 0.5"
     elmo(ray)
     assert not embed_parts.called  # It is complete.
-    Path("out.parts").mkdir()
-    elmo(f"{ray} --force --precision bfloat16 --vocab-path text")
-    ((paths, given),) = embed_parts.call_args_list
-    assert paths == ("text", "out")
+    for how in ("--force", "--force --resume"):
+        Path("out.parts").mkdir()
+        elmo(f"{ray} {how} --precision bfloat16 --vocab-path text")
+    paths, given = embed_parts.call_args
+    assert paths == ("text", "out") and kept == [False, True]
     model, options = given.pop("model"), given.pop("options")
     assert (model["options_file"], model["vocab_to_cache"][0]) == ("elmo", "Alice")
     assert model["precision"] == "bfloat16"

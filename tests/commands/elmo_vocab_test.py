@@ -33,6 +33,8 @@ def test_command(corpus, run, capsys):
     Path("bad").write_bytes(b"good\na \xff b\ngood\n")
     line = "elmo-vocab bad --output new/vocab --encoding-errors replace --min-count 2"
     assert "new/vocab is not empty" in refused(capsys, *line.split())
+    few = "elmo-vocab corpus --output new/few --max-size 2 -q"
+    assert "no word is left: give more text, or change --min-" in refused(capsys, *few.split())
     run(f"{line} --force -q")
     assert read_vocabulary_file("new/vocab/vocab.txt") == [*SPECIAL, "good"]
 

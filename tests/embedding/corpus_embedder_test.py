@@ -39,23 +39,21 @@ def embed(files, text, path, initial_state="settled", batch_size=4, batch_tokens
 
 @pytest.mark.parametrize("compression", [None, "gzip", "lzf"])
 @pytest.mark.parametrize(
-    "output_format, dtype, initial_state, select",
+    "output_format, dtype, state, select",
     [
         ("all", "float32", "carried", lambda layers: layers),
         ("top", "float16", "settled", lambda layers: layers[2]),
         ("average", "float32", "zero", lambda layers: layers.mean(0)),
     ],
 )
-def test_every_line_has_its_layers(
-    files, tmp_path, output_format, dtype, initial_state, select, compression
-):
+def test_every_line_has_layers(files, tmp_path, output_format, dtype, state, select, compression):
     odd = {"A b .\r": ["A", "b", "."], "": [], "\tA\u00a0b  c\x1cd ": ["A\u00a0b", "c\x1cd"]}
     lines = [*odd, "  ", *make_text(40).split("\n")]
     sentences = [*odd.values(), [], *(line.split(" ") if line else [] for line in lines[4:])]
     form = {"output_format": output_format, "dtype": dtype, "compression": compression}
     path = tmp_path / "o"
-    embed(files, "\n".join(lines), path, initial_state, include_sentence_indices=True, **form)
-    expected = ElmoEmbedder(*files, initial_state=initial_state).embed_sentences(sentences, 4)
+    embed(files, "\n".join(lines), path, state, include_sentence_indices=True, **form)
+    expected = ElmoEmbedder(*files, initial_state=state).embed_sentences(sentences, 4)
     with h5py.File(path, "r") as file:
         assert len(file) == len(lines) + 2
         for i, layers in enumerate(expected):
@@ -198,10 +196,8 @@ def test_a_disk_that_is_full(files, tmp_path):
         with pytest.raises(OSError, match="File too large; .*make room"):
             embed(files, text, path, resume=True)
 
-    for n_bytes, left in (
-        (1000, set()),
-        (os.path.getsize(tmp_path / "expected") // 2, {"o.parts"}),
-    ):
+    half = os.path.getsize(tmp_path / "expected") // 2
+    for n_bytes, left in ((1000, set()), (half, {"o.parts"})):
         assert fork(functools.partial(run, n_bytes)) == 0
         assert set(os.listdir(tmp_path)) == {"expected", *left}
     embed(files, text, path, resume=True)
@@ -310,9 +306,8 @@ def test_a_mapping_too_long_for_hdf5(files, tmp_path, monkeypatch):
 
 def test_sentences_as_keys(files, tmp_path):
     """Their layers are there once, since they are the same unless states are carried."""
-    text = "\n".join(
-        ["1 / 2", "1 / 3", "/ x", "y //", "a /./ b", "日本 / é", "1 / 2", "...", "w" * 80000]
-    )
+    lines = "1 / 2\n1 / 3\n/ x\ny //\na /./ b\n日本 / é\n1 / 2\n...\n"
+    text = lines + "w" * 80_000
     embed(files, text, tmp_path / "o", use_sentence_keys=True)
     embed(files, text, tmp_path / "numbers")
     with h5py.File(tmp_path / "o", "r") as file, h5py.File(tmp_path / "numbers", "r") as other:

@@ -8,14 +8,10 @@ def gpu(*shape):
     return torch.ones(*shape, device="cuda:0")
 
 
-class Doubled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, values):
-        return 2 * values
-
-    @staticmethod
-    def backward(ctx, grad):
-        return 2 * grad + torch.zeros(len(grad))
+def differentiate():
+    values = gpu(2).requires_grad_()
+    values.register_hook(lambda grad: grad + torch.zeros(2))
+    values.sum().backward()
 
 
 @pytest.mark.parametrize(
@@ -27,8 +23,8 @@ class Doubled(torch.autograd.Function):
         lambda: torch.ones(2)[gpu(1).long()],
         lambda: torch.add(gpu(2), gpu(2), out=torch.empty(2)),
         lambda: torch.nn.Linear(2, 2)(gpu(1, 2)),
-        lambda: Doubled.apply(gpu(2).requires_grad_()).sum().backward(),
         lambda: gpu(2).numpy(),
+        differentiate,
     ],
 )
 def test_refuses_what_a_gpu_refuses(call):

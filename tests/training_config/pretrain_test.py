@@ -16,15 +16,12 @@ from tests.support.corpora import write_text
 from tests.support.training_runs import metrics
 
 FOLDER = Path(__file__).parents[2] / "training_config" / "pretrain"
-CONFIGS = [
-    *("original", "medium", "small", "small_corpus", "tiny_corpus", "tiny", "english"),
-    *("token_embeddings", "demo"),
-]
+CONFIGS = (
+    "original medium small small_corpus tiny_corpus tiny english token_embeddings demo".split()
+)
 SMALL = {
-    "dataset_reader.batch_size": 4,
-    "dataset_reader.num_steps": 5,
-    "validation_dataset_reader.batch_size": 4,
-    "validation_dataset_reader.num_steps": 5,
+    **{f"{which}dataset_reader.batch_size": 4 for which in ("", "validation_")},
+    **{f"{which}dataset_reader.num_steps": 5 for which in ("", "validation_")},
     "model.num_samples": 20,
     "model.options.lstm.dim": 12,
     "model.options.lstm.projection_dim": 8,
