@@ -10,10 +10,8 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.models import archive_model
 
 from allennlp_elmo_plugin.elmo.elmo import batch_to_ids
+from allennlp_elmo_plugin.plugin.components import BidirectionalLanguageModelPredictor
 from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
-from allennlp_elmo_plugin.plugin.components.bidirectional_lm_predictor import (
-    BidirectionalLanguageModelPredictor,
-)
 from tests.pretrained.language_model_test import save_run
 from tests.support.bilm_tf import OPTIONS as MODELS
 from tests.support.bilm_tf import read_vocabulary
@@ -120,9 +118,9 @@ def test_lines(tmp_path):
     for top_k in (0, -1, 2.5, "3"):
         with pytest.raises(ConfigurationError, match=f"top_k is {top_k!r}; use a whole number"):
             predictor.predict_json({"sentence": "the", "top_k": top_k})
-    assert (
-        len(predictor.predict_json({"sentence": "", "top_k": 99})["forward_likely_words"][0]) == 50
-    )
+    for top_k, n_words in ((1, 1), (99, 50)):
+        output = predictor.predict_json({"sentence": "", "top_k": top_k})
+        assert len(output["forward_likely_words"][0]) == n_words
     # A perplexity that no float can hold
     with torch.no_grad():
         model.softmax.bias[3] = 1e6

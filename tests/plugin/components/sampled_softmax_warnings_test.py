@@ -20,9 +20,18 @@ def test_only_a_wrong_order_is_warned_about_once(n_words, order, n_tokens, caplo
     elif order == "random":
         ids = rng.permutation(n_words)[ids]
     warn = SampledSoftmaxWarnings(n_words, 20)
-    for targets in torch.from_numpy(ids).split(100):
+    for targets in torch.from_numpy(ids).split(128):
         warn(targets)
     first, *others = (record.getMessage() for record in caplog.records)
     assert re.search(f"softmax over 20 samples, .* not compare .* softmax over {n_words}", first)
     assert len(others) == (order != "frequency" and n_tokens > 2**14)
     assert all("not in the order of the frequency of its words" in each for each in others)
+
+
+@pytest.mark.parametrize("word, is_warned_of", [(51, False), (52, True)])
+def test_a_word_is_too_rare_if_the_sampler_draws_it_less_often_than_a_uniform_one(
+    word, is_warned_of, caplog
+):
+    """Word k has the probability ln(1 + 1 / (k + 1)) / ln(301); 1 / 300 is between these two."""
+    SampledSoftmaxWarnings(300, 20)(torch.full((2**14,), word))
+    assert ("not in the order" in caplog.text) == is_warned_of

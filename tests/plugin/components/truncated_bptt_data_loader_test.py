@@ -8,10 +8,7 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DataLoader, DatasetReader
 
-from allennlp_elmo_plugin.plugin.components.truncated_bptt_data_loader import (
-    TruncatedBpttDataLoader,
-)
-from allennlp_elmo_plugin.plugin.components.truncated_bptt_reader import TruncatedBpttLmReader
+from allennlp_elmo_plugin.plugin.components import TruncatedBpttDataLoader, TruncatedBpttLmReader
 from tests.support.corpora import LINES, vocabulary_of, write_corpus
 
 VOCAB = vocabulary_of(LINES)
@@ -57,6 +54,9 @@ def test_settings_that_are_refused(make, tmp_path):
         make(DatasetReader())
     with pytest.raises(ConfigurationError, match="not_there.txt"):  # before training
         TruncatedBpttDataLoader(TruncatedBpttLmReader(4), tmp_path / "not_there.txt")
+    loader = make()
+    loader.set_target_device(torch.device("meta"))
+    assert all(tensor.is_meta for tensor in next(iter(loader)).values())
     with pytest.raises(ValueError, match="index_with"):
         next(iter(make(vocab=None)))
     with pytest.raises(ConfigurationError, match="not instances: .*elmo-vocab"):
@@ -88,14 +88,14 @@ def test_no_thread_outlives_a_pass_that_is_given_up_or_fails(make, num_workers):
 @pytest.mark.parametrize("settings", [{}, {"batches_per_epoch": 17}, {"num_workers": 1}])
 def test_loaders_continue_where_others_were(make, settings):
     """Loaders of the same reader don't disturb each other."""
-    loader = make(**settings)
+    reader = make().reader
+    loader = make(reader, **settings)
     epochs = [list(loader) for _ in range(5)]
-    loader = make(**settings)
+    loader, resumed = (make(reader, **settings) for _ in range(2))
     for epoch, expected in enumerate(epochs[:3]):
         batches = iter(loader)
         for n_read in range(len(expected) + 1):
             if n_read in (0, 1, 9, len(expected) - 1, len(expected)):
-                resumed = make(loader.reader, **settings)
                 state = loader.state_dict()
                 resumed.load_state_dict(state)
                 if n_read < len(expected):

@@ -178,7 +178,7 @@ def test_batches_of_a_large_text_are_estimated(tmp_path, monkeypatch):
     assert reader.count_batches(tmp_path) != exact
 
 
-def test_what_is_refused(tmp_path):
+def test_what_is_refused_or_warned_of(tmp_path, caplog):
     path = tmp_path / "small.txt"
     path.write_text("a b c\n\nd\n")
     (tmp_path / "a.gz").write_bytes(gzip.compress(b""))
@@ -186,6 +186,9 @@ def test_what_is_refused(tmp_path):
         with pytest.raises(ConfigurationError, match="small.txt is smaller .*3 rows of 3;"):
             list(TruncatedBpttLmReader(3, 3, **settings).batches(path))
     assert len(list(TruncatedBpttLmReader(3, 3, drop_last=False).batches(path))) == 2
+    for skip in (0, 1):
+        list(TruncatedBpttLmReader(1, 1).batches(path, 0, skip, vocabulary_of(["x"])))
+    assert caplog.text.count("small.txt: 100% of its words are not in the vocabulary") == 1
     for drop_last in (True, False):
         with pytest.raises(ConfigurationError, match="a.gz"):
             list(TruncatedBpttLmReader(3, drop_last=drop_last).batches(tmp_path / "a.gz"))

@@ -13,12 +13,8 @@ from allennlp.common import Params
 from allennlp.data import Batch, Vocabulary
 from allennlp.data.dataset_readers import TextClassificationJsonReader
 from allennlp.data.tokenizers import WhitespaceTokenizer
+from allennlp.interpret import saliency_interpreters
 from allennlp.interpret.attackers import Hotflip
-from allennlp.interpret.saliency_interpreters import (
-    IntegratedGradient,
-    SimpleGradient,
-    SmoothGradient,
-)
 from allennlp.models import Model, archival
 from allennlp.nn import util as nn_util
 from allennlp.predictors import TextClassifierPredictor
@@ -103,8 +99,9 @@ def test_a_classifier_of_elmo_alone_is_trained_and_explained(tmp_path):
     text = {"sentence": "rarely dreadful and very long"}
     outputs = predictor.predict_batch_json([text, {"sentence": "funny"}])
     assert [each["token_ids"] for each in outputs] == [[1] * 5, [1, 0, 0, 0, 0]]
-    for kind in (SimpleGradient, IntegratedGradient, SmoothGradient):
-        (shares,) = kind(predictor).saliency_interpret_from_json(text)["instance_1"].values()
+    for kind in ("SimpleGradient", "IntegratedGradient", "SmoothGradient"):
+        interpreter = getattr(saliency_interpreters, kind)(predictor)
+        (shares,) = interpreter.saliency_interpret_from_json(text)["instance_1"].values()
         assert len(shares) == 5 and sum(shares) == pytest.approx(1.0)
     with pytest.raises(NotImplementedError, match="not currently supported for hotflip"):
         Hotflip(predictor).attack_from_json(text)

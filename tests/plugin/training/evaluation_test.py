@@ -7,11 +7,8 @@ from allennlp.common import Params
 from allennlp.evaluation import Evaluator
 from allennlp.training import util as training_util
 
+from allennlp_elmo_plugin.plugin.components import TruncatedBpttDataLoader, TruncatedBpttLmReader
 from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
-from allennlp_elmo_plugin.plugin.components.truncated_bptt_data_loader import (
-    TruncatedBpttDataLoader,
-)
-from allennlp_elmo_plugin.plugin.components.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.plugin.training.evaluation import metrics_table
 from tests.support.bilm_tf import OPTIONS, read_vocabulary
 

@@ -16,11 +16,8 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
+from allennlp_elmo_plugin.plugin.training import resumable_trainer
 from allennlp_elmo_plugin.plugin.training.checkpointer import WholeCheckpointer
-from allennlp_elmo_plugin.plugin.training.resumable_trainer import (
-    get_random_state,
-    set_random_state,
-)
 from tests.support.process_group import run_processes
 from tests.support.testing import fork, read_files
 from tests.support.training_runs import (
@@ -179,9 +176,11 @@ def test_numbers_are_drawn_again(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda *given: calls.append(given))
     for saved_on, used_on in ((CPU, CPU), (CPU, GPU), (GPU, CPU), (GPU, GPU)):
         assert calls == []
-        torch.save(get_random_state(saved_on), tmp_path / "state")
+        torch.save(resumable_trainer.get_random_state(saved_on), tmp_path / "state")
         first = draw()
-        set_random_state(torch.load(tmp_path / "state", weights_only=True), used_on)
+        resumable_trainer.set_random_state(
+            torch.load(tmp_path / "state", weights_only=True), used_on
+        )
         assert draw() == first
     assert calls == [("of cuda:0", GPU)]
 
