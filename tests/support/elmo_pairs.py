@@ -10,6 +10,8 @@ from allennlp_elmo_plugin.elmo import elmo as ours
 from tests.support.originals import elmo as original
 from tests.support.testing import write_random_elmo
 
+# Both clips bind at most steps.
+CLIPS = {"cell_clip": 0.4, "proj_clip": 0.15, "recurrent_scale": 0.6}
 SIZES = {
     "plain": {},
     "one layer": {"n_layers": 1, "activation": "tanh", "n_highway": 2},
@@ -17,15 +19,7 @@ SIZES = {
     # Wider than the seven that a word's marks and one more position allow without care.
     "wide filters": {"filters": [(1, 4), (2, 4), (7, 8), (9, 5), (12, 3)], "n_highway": 2},
     "all positions": {"filters": [(50, 6), (3, 4)], "n_highway": 0},
-    # Both clips bind at most steps.
-    "clips": {
-        "lstm_dim": 48,
-        "projection_dim": 24,
-        "filters": [(1, 8), (2, 8), (3, 16)],
-        "cell_clip": 0.4,
-        "proj_clip": 0.15,
-        "recurrent_scale": 0.6,
-    },
+    "clips": {"lstm_dim": 48, "projection_dim": 24, "filters": [(1, 8), (2, 8), (3, 16)], **CLIPS},
 }
 
 # Of tensors, and of dictionaries and lists of them

@@ -48,10 +48,6 @@ TOLERANCES = {
 }
 """Absolute and relative tolerances, by kind of array."""
 
-# By the names in the files of bilm-tf's runs, those of steps with one dimension more; and
-# `grad/...`, the gradients of all steps.
-Arrays = dict[str, Any]
-
 
 def read(vocab, text=TEXT, **settings):
     reader = TruncatedBpttLmReader(**{"batch_size": 3, "num_steps": 4, **settings})
@@ -122,7 +118,8 @@ def stack(steps):
 def train(rank, options, folder, n_processes=1, arrays=None):
     """
     Take ten steps of one process of a group, or the thirty of bilm-tf's run with these arrays.
-    Return the arrays, and the streams of each step.
+    Return the arrays by their names in the files of bilm-tf's runs, those of steps with one
+    dimension more, and `grad/...`, the gradients of all steps; and the streams of each step.
     """
     vocab = read_vocabulary(folder / f"vocabulary_{rank}")
     torch.manual_seed(1 + rank)  # all processes get the first one's weights

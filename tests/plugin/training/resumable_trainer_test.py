@@ -32,6 +32,7 @@ from tests.support.training_runs import (
 )
 
 LSTM = {"dim": 12, "projection_dim": 8, "n_layers": 2}
+FALLING = {"type": "linear_with_warmup", "warmup_steps": 10}
 VARIANTS: dict[str, dict[str, Any]] = {
     "characters": {},
     "epochs_of_batches": {
@@ -62,12 +63,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "dataset_reader.contiguous": True,
         "validation_dataset_reader.contiguous": True,
         "trainer.optimizer": {"type": "dense_sparse_adam", "lr": 0.01},
-        "trainer.learning_rate_scheduler": {
-            "type": "linear_with_warmup",
-            "warmup_steps": 10,
-            "num_epochs": 3,
-            "num_steps_per_epoch": 12,
-        },
+        "trainer.learning_rate_scheduler": {**FALLING, "num_epochs": 3, "num_steps_per_epoch": 12},
     },
 }
 
@@ -110,7 +106,7 @@ def test_killed_at_any_write(whole, tmp_path):
 
 
 def test_other_files(data, whole, tmp_path):
-    """Another text is refused. Another vocabulary is ignored: the run has its own."""
+    """Another text is refused."""
     shutil.copytree(data, tmp_path / "data")
     config = write_config(tmp_path, tmp_path / "data", {})
     with pytest.raises(Killed):
@@ -123,9 +119,6 @@ def test_other_files(data, whole, tmp_path):
         train_here(config, tmp_path / "run")
     assert read_files(tmp_path / "run") == before
     text.write_bytes(content)
-    path = tmp_path / "data" / "vocabulary" / "vocabulary" / "lm_tokens.txt"
-    words = path.read_text(encoding="utf-8").split()
-    path.write_text("\n".join([*words[:3], "new", *words[:2:-1]]), encoding="utf-8")
     train_here(config, tmp_path / "run")
     assert_equal_runs(tmp_path / "run", whole / "run")
 
@@ -200,6 +193,7 @@ TOKENS = {
     "trainer.num_gradient_accumulation_steps": 2,
     "trainer.num_epochs": 1,
 }
+GROUPS = [[["^softmax"], {"lr": 0.1}], [["lstm"], {"lr": 0.05}]]
 OF_TWO: dict[str, dict[str, Any]] = {
     "characters": {
         **EVEN,
@@ -212,10 +206,7 @@ OF_TWO: dict[str, dict[str, Any]] = {
         **TOKENS,
         "model.share_embedding_softmax": True,
         "model.regularizer": {"regexes": [["^bilm", {"type": "l2", "alpha": 0.01}]]},
-        "trainer.optimizer.parameter_groups": [
-            [["^softmax"], {"lr": 0.1}],
-            [["lstm"], {"lr": 0.05}],
-        ],
+        "trainer.optimizer.parameter_groups": GROUPS,
         "trainer.grad_norm": True,
         "data_loader.num_workers": 1,
     },
