@@ -41,10 +41,8 @@ def test_models_with_words_of_another_width(tmp_path, width):
     mixed = elmo(ids)["elmo_representations"][0].detach()  # (2, 6, dim)
     for cached_words in (None, words):
         layers = ElmoEmbedder(*paths, vocab_to_cache=cached_words).embed_batch(sentences)
-        for sentence, mix in zip(layers, mixed):
-            np.testing.assert_allclose(
-                np.mean(sentence, axis=0), mix[: sentence.shape[1]], atol=1e-5
-            )
+        for found, mix in zip(layers, mixed):
+            np.testing.assert_allclose(np.mean(found, axis=0), mix[: found.shape[1]], atol=1e-5)
     of_50_characters = batch_to_ids(sentences)
     if width == 10:
         assert torch.equal(fit_width(of_50_characters, 10), ids)

@@ -12,7 +12,7 @@ from allennlp_elmo_plugin.plugin.benchmark import run as run_module
 from tests.support.testing import refused
 
 pytestmark = pytest.mark.usefixtures("folder")
-LINE = "elmo-benchmark --elmo elmo --data data --output out"
+LINE = "elmo-benchmark --elmo elmo --data data --output new/out"
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def runs(monkeypatch):
 
 
 def of(model, seed=1, task="sst5"):
-    return Path("out/runs", task, f"{model}-{seed}.json")
+    return Path("new/out/runs", task, f"{model}-{seed}.json")
 
 
 def test_real_trainings(run):
@@ -43,16 +43,16 @@ def test_real_trainings(run):
     overrides = json.dumps({"trainer.num_epochs": 2})
     printed = run(f"{LINE} --tasks 'sst5, ner' --seeds 1 -o", overrides)
     assert "| sst5 | accuracy |" in printed and "| ner_made | f1 |" in printed
-    assert Path("out/results.md").read_text(encoding="utf-8") in printed
-    for row in json.loads(Path("out/results.json").read_text(encoding="utf-8")):
+    assert Path("new/out/results.md").read_text(encoding="utf-8") in printed
+    for row in json.loads(Path("new/out/results.json").read_text(encoding="utf-8")):
         assert len(row["layer_weights"][0]) == 3
         for model in ("baseline", "elmo"):
             result = json.loads(of(model, 1, row["task"]).read_text("utf-8"))
             assert row[model]["mean"] == result["score"] and result["epochs"] == 2
     for name in ("scores", "layer_weights"):
-        assert Path(f"out/{name}.png").read_bytes()[:4] == b"\x89PNG"
+        assert Path(f"new/out/{name}.png").read_bytes()[:4] == b"\x89PNG"
     # Nothing is left of the trainings.
-    assert all(path.suffix == ".json" for path in Path("out/runs").glob("*/*"))
+    assert all(path.suffix == ".json" for path in Path("new/out/runs").glob("*/*"))
 
 
 def test_continues_after_a_kill(runs, run, monkeypatch, capsys):
@@ -89,9 +89,10 @@ def test_results_of_others_stay(runs, run, capsys):
     line = f"{LINE} --tasks sst5 --seeds 1"
     run(f"{line} --vectors vectors.txt")
     assert runs == ["elmo-1", "vectors-1", "baseline-1"]
+    assert "--tasks, --elmo, --data, --output" in refused(capsys, "elmo-benchmark")
     # Without them, words have another size.
     assert "baseline-1.json is not of this benchmark: config" in refused(capsys, *line.split())
     line = f"{LINE} --tasks imdb --seeds 1"  # Other tasks are not concerned.
-    with open_locked(Path("out/.run.lock")):
+    with open_locked(Path("new/out/.run.lock")):
         assert "another process is using it" in refused(capsys, *line.split())
     run(line)

@@ -84,12 +84,10 @@ def test_command(tmp_path, monkeypatch):
     archive_model("run")
     sentences = ['{"sentence": ""}', "the naïve cat"]
     Path("in.txt").write_text("\n".join(sentences) + "\n\n", encoding="utf-8")
-    line = (
-        "allennlp predict run/model.tar.gz in.txt --output-file out.jsonl --silent --batch-size 8"
-    )
+    line = "allennlp predict run/model.tar.gz in.txt --output-file out.txt --silent --batch-size 8"
     monkeypatch.setattr(sys, "argv", [*line.split(), "--predictor-args", '{"plain_text": true}'])
     main()
-    written = map(json.loads, Path("out.jsonl").read_text("utf-8").splitlines())
+    written = map(json.loads, Path("out.txt").read_text("utf-8").splitlines())
     for found, sentence in zip(written, sentences, strict=True):
         expected = predictor.predict(sentence)
         assert found.keys() == expected.keys()  # without likely words

@@ -204,18 +204,16 @@ def train_naively(options, initial, *streams):
 
 
 def assert_same_training(found, expected, *left_out):
-    for name, actual in found.items():
+    for name, own in found.items():
         kind = name.partition("/")[0]
         if kind in left_out:
             continue
-        values, largest = np.asarray(expected[name]), 1.0
+        values, scale = np.asarray(expected[name]), 1.0
         if kind == "grad":
-            largest = abs(values).max(tuple(range(1, values.ndim)), keepdims=True)
-            assert (largest > 0).all(), name
+            scale = abs(values).max(tuple(range(1, values.ndim)), keepdims=True)
+            assert (scale > 0).all(), name
         atol, rtol = TOLERANCES.get(kind, (VALUE, 0.0))
-        np.testing.assert_allclose(
-            actual / largest, values / largest, atol=atol, rtol=rtol, err_msg=name
-        )
+        np.testing.assert_allclose(own / scale, values / scale, atol=atol, rtol=rtol, err_msg=name)
 
 
 def samples_of_run(sampler, arrays):

@@ -29,9 +29,7 @@ def test_only_a_wrong_order_is_warned_about_once(n_words, order, n_tokens, caplo
 
 
 @pytest.mark.parametrize("word, is_warned_of", [(51, False), (52, True)])
-def test_a_word_is_too_rare_if_the_sampler_draws_it_less_often_than_a_uniform_one(
-    word, is_warned_of, caplog
-):
+def test_a_word_that_is_drawn_less_often_than_uniformly_is_too_rare(word, is_warned_of, caplog):
     """Word k has the probability ln(1 + 1 / (k + 1)) / ln(301); 1 / 300 is between these two."""
     SampledSoftmaxWarnings(300, 20)(torch.full((2**14,), word))
     assert ("not in the order" in caplog.text) == is_warned_of

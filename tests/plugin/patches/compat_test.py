@@ -108,12 +108,10 @@ def worker_lock(folder):
     reader = DatasetReader.from_params(
         Params({"type": "text_classification_json", "tokenizer": {"type": "just_spaces"}})
     )
-    settings = {"batch_size": 2, "num_workers": 1, "start_method": "spawn", "quiet": True}
+    common = {"batch_size": 2, "num_workers": 1, "start_method": "spawn", "quiet": True}
     # Workers that read instances, and workers that make batches.
     for n in (None, 2):
-        loader = MultiProcessDataLoader(
-            reader, str(data_path), max_instances_in_memory=n, **settings
-        )
+        loader = MultiProcessDataLoader(reader, str(data_path), max_instances_in_memory=n, **common)
         loader.index_with(Vocabulary(counter={"labels": {"1": 3}}))
         assert [len(batch["label"]) for batch in loader] == [2, 1]
 

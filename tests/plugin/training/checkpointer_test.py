@@ -1,6 +1,6 @@
 import signal
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ from allennlp.common import Params
 from allennlp.training import Checkpointer
 from allennlp.training.trainer import TrainerCheckpoint
 
+from allennlp_elmo_plugin.errors import Terminated
 from allennlp_elmo_plugin.plugin.training.checkpointer import WholeCheckpointer
 from tests.support.process_group import run_processes
 from tests.support.testing import fork, limit_file_size, read_files
@@ -15,11 +16,11 @@ from tests.support.testing import fork, limit_file_size, read_files
 KINDS = ["model", "training"]
 
 
-def trainer(n_epochs, n_batches):
+def trainer(n_epochs, n_batches, saves=True):
     """The part of a trainer that the checkpointer reads."""
     values = {"epochs_completed": n_epochs, "batches_in_epoch_completed": n_batches}
     state = TrainerCheckpoint({"weight": torch.full((2000,), float(n_batches))}, values)
-    return SimpleNamespace(get_checkpoint_state=lambda: state, cuda_device=torch.device("cpu"))
+    return Mock(get_checkpoint_state=lambda: state if saves else None, cuda_device="cpu")
 
 
 def points(folder):
@@ -97,19 +98,22 @@ def test_by_time_and_batches(tmp_path):
 
 
 def _saved_together(rank, folder):
-    saving = WholeCheckpointer(str(folder / str(rank)), save_every_num_seconds=600)
-    saved = [saving.maybe_save_checkpoint(trainer(0, 1), 0, 1)]
-    saving._last_save_time -= 700 * rank
-    saved += [saving.maybe_save_checkpoint(trainer(0, n), 0, n) for n in (2, 3)]
-    saving.signals += [signal.SIGINT] * rank
-    with pytest.raises(KeyboardInterrupt):
-        saving.maybe_save_checkpoint(trainer(0, 4), 0, 4)
+    """The last of three processes has the folder of the one before, which saves for both."""
+    settings = {"save_every_num_seconds": 600, "keep_most_recent_by_count": 1}
+    saving = WholeCheckpointer(str(folder / str(min(rank, 1))), **settings)
+    saved = []
+    for n in (1, 2, 3):
+        saving._last_save_time -= 700 * (rank == n == 2)
+        saved.append(saving.maybe_save_checkpoint(trainer(0, n, rank < 2), 0, n))
+    saving.signals += [signal.SIGTERM] * (rank == 1)
+    with pytest.raises(Terminated if rank == 1 else KeyboardInterrupt):
+        saving.maybe_save_checkpoint(trainer(0, 4, rank < 2), 0, 4)
     return saved
 
 
 def test_all_processes_save_after_the_same_batch(tmp_path):
-    for rank in "01":
-        (tmp_path / rank).mkdir()
-    assert run_processes(2, tmp_path, _saved_together, tmp_path) == [[False, True, False]] * 2
-    for rank in "01":
-        assert points(tmp_path / rank) == [(0, 2), (0, 4)]
+    folders = tmp_path / "0", tmp_path / "1"
+    for folder in folders:
+        folder.mkdir()
+    assert run_processes(3, tmp_path, _saved_together, tmp_path) == [[False, True, False]] * 3
+    assert [points(folder) for folder in folders] == [[(0, 4)]] * 2

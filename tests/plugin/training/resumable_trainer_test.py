@@ -167,13 +167,11 @@ def test_numbers_are_drawn_again(tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: f"of {device}")
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda *given: calls.append(given))
-    for saved_on, used_on in ((CPU, CPU), (CPU, GPU), (GPU, CPU), (GPU, GPU)):
+    for before, now in ((CPU, CPU), (CPU, GPU), (GPU, CPU), (GPU, GPU)):
         assert calls == []
-        torch.save(resumable_trainer.get_random_state(saved_on), tmp_path / "state")
+        torch.save(resumable_trainer.get_random_state(before), tmp_path / "state")
         first = draw()
-        resumable_trainer.set_random_state(
-            torch.load(tmp_path / "state", weights_only=True), used_on
-        )
+        resumable_trainer.set_random_state(torch.load(tmp_path / "state", weights_only=True), now)
         assert draw() == first
     assert calls == [("of cuda:0", GPU)]
 
@@ -288,13 +286,8 @@ def test_two_processes_stopped(sampled, tmp_path, number, word):
 
 def _start(rank, configs):
     """Return the error of a process."""
-    params = Params.from_file(configs[rank])
-    params.params.pop("distributed")
-    params["trainer"].params.update(world_size=2, distributed=True)
     with pytest.raises(ConfigurationError) as raised:
-        TrainModel.from_params(
-            params=params, serialization_dir=str(configs[rank].parent), local_rank=0
-        )
+        train_here(configs[rank], configs[rank].parent)
     return str(raised.value)
 
 
@@ -303,9 +296,10 @@ def test_other_data(key, data, tmp_path):
     """The copies of two machines differ."""
     make_vocabulary(data / "heldout.txt", tmp_path / "other")
     path = tmp_path / "other" if key == "vocabulary.directory" else data / "shards" / "0.txt"
+    two = {"trainer.distributed": True, "trainer.world_size": 2}
     configs = []
     for name, changes in ("first", {}), ("second", {key: str(path)}):
         (tmp_path / name).mkdir()
-        configs.append(write_config(tmp_path / name, data, {**TWO, **changes}))
+        configs.append(write_config(tmp_path / name, data, {**two, **changes}))
     for message in run_processes(2, tmp_path, _start, configs):
         assert "The vocabulary or the text of rank 1 differs" in message

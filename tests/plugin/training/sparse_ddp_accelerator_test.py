@@ -27,10 +27,10 @@ def _random_gradient(rank, kind, shape):
 
 
 class _Tables(BidirectionalLanguageModel):
-    def __init__(self, dtype):
+    def __init__(self, value, dtype):
         torch.nn.Module.__init__(self)
         self.dense = torch.nn.Linear(1, 1)
-        self.tables = torch.nn.ParameterList(torch.zeros(shape, dtype=dtype) for shape in SHAPES)
+        self.tables = torch.nn.ParameterList(torch.full(s, value, dtype=dtype) for s in SHAPES)
         self.tied = torch.nn.ParameterList([self.tables[0]])
 
     def sparse_gradient_parameters(self):
@@ -38,13 +38,15 @@ class _Tables(BidirectionalLanguageModel):
 
 
 def _averaged(rank, kind, world_size):
-    model = _Tables(torch.float64 if kind == "float64" else torch.float32)
+    model = _Tables(float(rank), torch.float64 if kind == "float64" else torch.float32)
     settings = {"sparse_gradient_dtype": kind} if kind == "bfloat16" else {}
     accelerator = DdpAccelerator.from_params(
         Params({"type": "torch", **settings}), local_rank=rank, world_size=world_size
     )
     _, wrapped = accelerator.wrap_model(model)
     assert len(wrapped.model._build_params_for_reducer()[0]) == len(list(model.dense.parameters()))
+    assert dict(wrapped.model.named_parameters()).keys() == dict(model.named_parameters()).keys()
+    assert not any(table.any() for table in model.tables)  # as in the first process
     for parameter, shape in zip(model.tables, SHAPES):
         parameter.grad = _random_gradient(rank, kind, shape)
     wrapped.average_sparse_gradients()

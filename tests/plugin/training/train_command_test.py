@@ -40,18 +40,16 @@ def run(*arguments, status=None, program="/bin/allennlp"):
 
 
 @pytest.mark.parametrize(
-    "number, in_training", [(signal.SIGINT, True), (signal.SIGINT, False), (signal.SIGTERM, True)]
+    "number, training", [(signal.SIGINT, True), (signal.SIGINT, False), (signal.SIGTERM, True)]
 )
-def test_interrupted_and_recovered(
-    number, in_training, config, whole, tmp_path, monkeypatch, capsys
-):
+def test_interrupted_and_recovered(number, training, config, whole, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "my run"
     overrides = '{"trainer.grad_norm": 10.0}'
     sent = []
 
     def send(callback, n_batches, is_training):
         """After the ninth batch, or in the first validation."""
-        if not sent and n_batches >= 9 and is_training == in_training:
+        if not sent and n_batches >= 9 and is_training == training:
             sent.append(number)
             signal.raise_signal(number)
 
@@ -63,9 +61,9 @@ def test_interrupted_and_recovered(
         f"{word}; continue with: allennlp train {config} -s '{folder}' -o '{overrides}' --recover"
     )
     assert "Traceback" not in error
-    point = "e0_b9" if in_training else "e1_b1"
+    point = "e0_b9" if training else "e1_b1"
     assert (folder / f"training_state_{point}.th").exists()
-    assert (folder / "model.tar.gz").exists() != in_training  # of the best epoch so far
+    assert (folder / "model.tar.gz").exists() != training  # of the best epoch so far
 
     run(config, "-s", folder, "-o", overrides, "--recover")
     assert_equal_runs(folder, whole)
@@ -141,12 +139,13 @@ def test_a_mistake_is_one_line_and_leaves_nothing(
     assert read_files(tmp_path) == before and not (tmp_path / "run").exists()
 
 
-def test_faults_of_users_code_keep_their_traceback(config, tmp_path, monkeypatch):
+@pytest.mark.parametrize("function", [int, open])
+def test_faults_of_users_code_keep_their_traceback(function, config, tmp_path, monkeypatch):
     def fail(self, serialization_dir):
-        int("fault")
+        function("fault")
 
     monkeypatch.setattr(WriteLosses, "__init__", fail)
-    with pytest.raises(ValueError, match="fault"):
+    with pytest.raises((ValueError, OSError), match="fault"):
         run(config, "-s", tmp_path / "run")
 
 
