@@ -37,12 +37,9 @@ def test_embedder(initial_state, files, tmp_path):
         embedder.embed_file(io.BytesIO(text.encode()), str(output), batch_size=2)
         from_file = read_arrays(output)
         del from_file["sentence_to_index"]
-        whole = [
-            embeddings,
-            mask,
-            from_file,
-            embedder.embed_sentence(["again"]),
-            [embedder.embed_batch([*SENTENCES, []], each) for each in ("all", "top", "average")],
+        whole = [embeddings, mask, from_file, embedder.embed_sentence(["again"])]
+        whole += [
+            embedder.embed_batch([*SENTENCES, []], each) for each in ("all", "top", "average")
         ]
         embedder._segment_steps = 3
         return [*whole, embedder.embed_batch(SENTENCES)]

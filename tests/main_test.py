@@ -109,10 +109,8 @@ def test_our_command_starts_without_task_models(start):
 def test_names_itself(monkeypatch, capsys):
     monkeypatch.setattr(commands, "__version__", commands.__version__)
     sigterm = signal.getsignal(signal.SIGTERM)
-    for program, name in (
-        ("__main__.py", "python -m allennlp_elmo_plugin"),
-        ("allennlp-elmo-plugin", "allennlp-elmo-plugin"),
-    ):
+    names = {"__main__.py": "python -m allennlp_elmo_plugin"}
+    for program, name in {**names, "allennlp-elmo-plugin": "allennlp-elmo-plugin"}.items():
         for given, printed in (
             (["--version"], f"{name} {__version__} (AllenNLP 2.10.1)\n"),
             (["elmo", "a"], f"see `{name} elmo --help`\n"),

@@ -90,10 +90,8 @@ assert Elmo is allennlp_elmo_plugin.Elmo
 assert TokenIndexer.by_name("elmo_characters").__module__.startswith("allennlp_elmo_plugin.")
 assert issubclass(ElmoEmbedder, allennlp_elmo_plugin.ElmoEmbedder)
 """
-SCRIPTS = {
-    "plugin first": f"{VECTORS}{PROGRAM}{REPORT}\n{FIND}{AFTER}",
-    "plugin last": f"{FIND}import allennlp\n{AFTER}",
-}
+SCRIPTS = {"plugin first": f"{VECTORS}{PROGRAM}{REPORT}\n{FIND}{AFTER}"}
+SCRIPTS["plugin last"] = f"{FIND}import allennlp\n{AFTER}"
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

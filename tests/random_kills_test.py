@@ -29,10 +29,8 @@ def of_training(run):
 
 N_KILLS = int(os.environ.get("RANDOM_KILLS", 2))
 # What is run, and what counts of its output
-COMMANDS = {
-    "train": ("train config.json -s", of_training),
-    "embed": ("elmo --all --resume --options-file options.json shards/0.txt", read_arrays),
-}
+EMBED = "elmo --all --resume --options-file options.json shards/0.txt"
+COMMANDS = {"train": ("train config.json -s", of_training), "embed": (EMBED, read_arrays)}
 
 
 def start(name, output):

@@ -27,13 +27,9 @@ SENTENCES = ["Alice counted the naïve ﬁsh again", "Yes", "the the 日本語 o
 BATCHES = [SENTENCES, SENTENCES[1::-1]]
 ELMO_DIM = 16
 # Arguments of the token embedder in a tagger; `bcn` has an `Elmo` of its own.
-KINDS = {
-    "layer norm": {"do_layer_norm": True},
-    "projection": {"projection_dim": 5},
-    "fixed mix": {"scalar_mix_parameters": [0.5, -1.0, 2.0]},
-    "trained": {"requires_grad": True},
-    "bcn": {},
-}
+KINDS = {"layer norm": {"do_layer_norm": True}, "projection": {"projection_dim": 5}, "bcn": {}}
+KINDS["fixed mix"] = {"scalar_mix_parameters": [0.5, -1.0, 2.0]}
+KINDS["trained"] = {"requires_grad": True}
 
 
 def lstm(input_size):

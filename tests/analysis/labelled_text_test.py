@@ -8,10 +8,9 @@ from allennlp_elmo_plugin.analysis.labelled_text import Example, LabelledSentenc
 POS = (1, 1, 2)
 # A byte order mark, -DOCSTART-, a `#` that is a word, a no-break space in one, \r\n, no last \n
 POS_TEXT = "\ufeffThe DT B-NP\ncat NN\r\n \n\n-DOCSTART- -X- O\n\n# # B-NP\n1\xa0000\tCD\nx -\ny NN"
-POS_SENTENCES = [
-    (["The", "cat"], [(0, "The", "DT"), (1, "cat", "NN")]),
-    (["#", "1\xa0000", "x", "y"], [(0, "#", "#"), (1, "1\xa0000", "CD"), (3, "y", "NN")]),
-]
+POS_SENTENCES = [(["The", "cat"], [(0, "The", "DT"), (1, "cat", "NN")])]
+LABELLED = [(0, "#", "#"), (1, "1\xa0000", "CD"), (3, "y", "NN")]
+POS_SENTENCES.append((["#", "1\xa0000", "x", "y"], LABELLED))
 CONLL_2012 = (4, 7, 8)
 CONLL_2012_TEXT = """\
 #begin document (a); part 000

@@ -68,10 +68,8 @@ def _results(task):
 
     rows = [("token layer", 0, "both", 80.0), ("LSTM 1", 1, "both", 90.125)]
     rows.append(("LSTM 1, forward", 1, "forward", 85.0))
-    layers = [
-        {"name": name, "layer": layer, "direction": direction, "accuracy": accuracies(value)}
-        for name, layer, direction, value in rows
-    ]
+    keys = ("name", "layer", "direction")
+    layers = [{**dict(zip(keys, row)), "accuracy": accuracies(row[3])} for row in rows]
     n_test = {"all": 1200, "ambiguous": 7, "unseen": 0}
     numbers = {"n_train": 3000, "n_test": n_test, "n_labels": 12}
     return {"task": task, **numbers, "baseline": accuracies(70.0), "layers": layers}

@@ -28,8 +28,7 @@ def embedder(tmp_path_factory):
     "n_copies, method, model",
     [
         (1, "pca", PCA(2)),
-        (1, "tsne", TSNE(2, perplexity=3, init="pca", random_state=0)),
-        (10, "tsne", TSNE(2, perplexity=30, init="pca", random_state=0)),
+        *((n, "tsne", TSNE(2, perplexity=3 * n, init="pca", random_state=0)) for n in (1, 10)),
     ],
 )
 def test_layers_are_placed_by_scikit_learn(n_copies, method, model, embedder):

@@ -52,11 +52,8 @@ def test_checkpoint(checkpoint, run):
     assert config.pop("model")["options"]["char_cnn"]["n_characters"] == 262
     reader = {"type": "truncated_bptt_lm", "batch_size": 4, "num_steps": 5, "bidirectional": True}
     reader["max_characters_per_token"] = 50
-    assert config == {
-        "dataset_reader": reader,
-        "validation_dataset_reader": {**reader, "drop_last": False},
-        "data_loader": {"type": "truncated_bptt"},
-    }
+    assert config.pop("validation_dataset_reader") == {**reader, "drop_last": False}
+    assert config == {"dataset_reader": reader, "data_loader": {"type": "truncated_bptt"}}
 
 
 def test_accumulators_take_the_form_of_the_parameters(checkpoint):

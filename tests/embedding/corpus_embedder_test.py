@@ -1,11 +1,11 @@
 """Files of layers: what is in them, killed and resumed runs, shards, batches and keys."""
 
-import functools
 import io
 import json
 import os
 import signal
 from contextlib import suppress
+from functools import partial
 from unittest.mock import DEFAULT, patch
 
 import h5py
@@ -161,9 +161,11 @@ def test_parts_that_can_not_be_used(files, tmp_path):
     interrupt(files, "\n".join(lines), path, 2)
     with pytest.raises(ValueError, match="o are not those of"):
         embed(files, lines[0], path, resume=True)
-    os.truncate(tmp_path / "o.parts" / "00000", 1000)
-    with pytest.raises(ValueError, match="parts/00000: damaged; remove it and continue"):
-        embed(files, "\n".join(lines), path, resume=True)
+    part = tmp_path / "o.parts" / "00000"
+    for spoil in (partial(os.truncate, part, 1000), partial(torch.save, [part] * 4, part)):
+        spoil()  # The second time with an object of another class
+        with pytest.raises(ValueError, match="parts/00000: damaged; remove it and continue"):
+            embed(files, "\n".join(lines), path, resume=True)
     embed(files, "a\n", path, overwrite=True)
     assert os.listdir(tmp_path) == ["o"]
     assert set(read_arrays(path)) == {"0", "sentence_to_index"}
@@ -198,7 +200,7 @@ def test_a_disk_that_is_full(files, tmp_path):
 
     half = os.path.getsize(tmp_path / "expected") // 2
     for n_bytes, left in ((1000, set()), (half, {"o.parts"})):
-        assert fork(functools.partial(run, n_bytes)) == 0
+        assert fork(partial(run, n_bytes)) == 0
         assert set(os.listdir(tmp_path)) == {"expected", *left}
     embed(files, text, path, resume=True)
     assert_same_files(path, tmp_path / "expected")
@@ -209,14 +211,14 @@ def test_shards_at_the_same_time(files, tmp_path, n_lines):
     text, path = make_text(n_lines), tmp_path / "o"
     summary = embed(files, text, tmp_path / "whole")
     children = []
-    for shard in range(3):
-        arguments = {"num_shards": 3, "shard_index": shard, "overwrite": True}
-        run = functools.partial(embed, files, text, path, **arguments)
+    for shard in range(2):
+        arguments = {"num_shards": 2, "shard_index": shard, "overwrite": True}
+        run = partial(embed, files, text, path, **arguments)
         children.append(fork(run, wait=False))
-    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 3
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 2
     assert_same_files(path, tmp_path / "whole")
     assert sorted(os.listdir(tmp_path)) == ["o", "whole"]
-    assert embed(files, text, path, num_shards=3, shard_index=0) == summary
+    assert embed(files, text, path, num_shards=2, shard_index=0) == summary
 
 
 @pytest.mark.parametrize("order", [[1, 2], [1, 2, 0]])
@@ -320,11 +322,9 @@ def test_sentences_as_keys(files, tmp_path):
 
 @pytest.mark.parametrize("compression", [None, "gzip"])
 def test_sentences_that_hdf5_cannot_tell_apart_or_write(files, tmp_path, compression):
-    for text in (
-        *("a\n/a\n", "b/ a\nb// a\n", "a\na/b/c\n", "a/b/c\na/b\n", "a\n\nb\n"),
-        *("b\n/\n", "b\n.\n", "b\na\0b\n"),
-    ):
-        path = tmp_path / "o"
+    path = tmp_path / "o"
+    for text in "a /a|b/_a b//_a|a a/b/c|a/b/c a/b|a  b|b /|b .|b a\0b".split("|"):
+        text = text.replace(" ", "\n").replace("_", " ") + "\n"
         with pytest.raises(ValueError, match="line 2: HDF5 can't store .* or has it already"):
             embed(files, text, path, use_sentence_keys=True, compression=compression)
         embed(files, text, path, resume=True)  # What was computed is not lost.

@@ -14,13 +14,8 @@ from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from tests.support.originals import elmo as original
 from tests.support.testing import write_random_elmo
 
-SENTENCES = [
-    "Alice saw the old mill .".split(),
-    "Yes .".split(),
-    [],
-    "Nobody has ever counted the naïve ﬁsh in it , or so they say !".split(),
-    ["x" * 70],
-]
+LONG = "Nobody has ever counted the naïve ﬁsh in it , or so they say !"
+SENTENCES = [text.split() for text in ("Alice saw the old mill .", "Yes .", "", LONG, "x" * 70)]
 
 
 @pytest.fixture(scope="module")

@@ -75,10 +75,8 @@ def plain_windows(lines, n_rows, num_steps, reverse=False, drop_last=True, conti
     if contiguous:
         pairs = sum(reversed(pairs_of_lines) if reverse else pairs_of_lines, [])
         pairs_of_lines = []
-        rows = [
-            pairs[row * len(pairs) // n_rows : (row + 1) * len(pairs) // n_rows]
-            for row in range(n_rows)
-        ]
+        bounds = [row * len(pairs) // n_rows for row in range(n_rows + 1)]
+        rows = [pairs[start:end] for start, end in zip(bounds, bounds[1:])]
     windows = []
     while True:
         window = [], []
@@ -97,7 +95,8 @@ def plain_windows(lines, n_rows, num_steps, reverse=False, drop_last=True, conti
 def padded_ids(window, num_steps, vocab):
     """What a window reads and predicts as vocabulary ids."""
     ids = vocab.get_token_to_index_vocabulary("lm_tokens")
-    return [
-        torch.tensor([[*map(ids.get, row), *[padding] * (num_steps - len(row))] for row in side])
-        for side, padding in zip(window, (0, -100))
-    ]
+    tensors = []
+    for side, padding in zip(window, (0, -100)):
+        rows = [[ids.get(word, ids["<UNK>"]) for word in row] for row in side]
+        tensors.append(torch.tensor([row + [padding] * (num_steps - len(row)) for row in rows]))
+    return tensors

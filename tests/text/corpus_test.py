@@ -58,14 +58,10 @@ def words_of(files, *args):
 PARTS = [each.encode() for each in "aab \r東\ufeff\u2028\x85\x1d\xa0"]
 PARTS += [b"\xff", b"\xe6\x9d", b"\xf0\x9f\x98", b"\xed\xa0"]  # not UTF-8
 LINES = st.lists(st.lists(st.sampled_from(PARTS), max_size=4).map(b"".join), max_size=20)
+ENDS = st.sampled_from([b"", b"\n"])
 
 
-@given(
-    st.lists(LINES, min_size=1, max_size=3),
-    st.sampled_from([b"", b"\n"]),
-    st.integers(1, 40),
-    st.none() | st.integers(),
-)
+@given(st.lists(LINES, min_size=1, max_size=3), ENDS, st.integers(1, 40), st.none() | st.integers())
 def test_words_are_those_of_each_line(tmp_path, files, end, block_bytes, seed):
     """Plain and compressed, in blocks of any size, in order or shuffled."""
     paths, expected, bad = [], [], []

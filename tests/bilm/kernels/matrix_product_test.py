@@ -54,10 +54,8 @@ def test_prepared_matrix(monkeypatch, with_onednn, shape, precision):
     dtype = torch.float64 if precision == "float64" else torch.float32
     rows, matrix, bias, add = tensors(*shape, dtype=dtype)
     scales = torch.arange(1.0, shape[2] + 1)
-    for prepared, expected in (
-        (PreparedMatrix(matrix, precision), matrix),
-        (PreparedMatrix(matrix, precision, scales), matrix * scales),
-    ):
+    scaled = PreparedMatrix(matrix, precision, scales), matrix * scales
+    for prepared, expected in ((PreparedMatrix(matrix, precision), matrix), scaled):
         rows, bias, add = (tensor.to(prepared.dtype) for tensor in (rows, bias, add))
         assert_product(prepared.product(rows), rows, expected, rtol=rtol)
         for summand, of_one in ((bias, bias), (add, add[:1])):

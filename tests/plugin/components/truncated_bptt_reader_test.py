@@ -15,8 +15,6 @@ from allennlp_elmo_plugin.plugin.components import truncated_bptt_reader
 from allennlp_elmo_plugin.plugin.components.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.text import corpus, lexicon
 from allennlp_elmo_plugin.text.corpus import find_files, read_text
-from allennlp_elmo_plugin.text.lexicon import Lexicon
-from allennlp_elmo_plugin.text.windows import WindowStream
 from tests.support.corpora import (
     padded_ids,
     plain_windows,
@@ -151,19 +149,6 @@ def test_processes_read_their_rows_of_common_batches(case):
         for rank in range(n_processes):
             n_batches = case.reader(n_processes, rank).count_batches(case.corpus)
             assert n_batches == len(case.batches)
-
-
-def test_lines_are_read_when_they_are_needed_and_kept_no_longer(monkeypatch):
-    """The lexicon forgets words, too."""
-    monkeypatch.setattr(lexicon, "MAX_WORDS", 100)
-    words = Lexicon()
-    texts = ("".join(f"a b c {n}.{i}\n" for i in range(10)).encode() for n in range(1000))
-    stream = WindowStream(texts, 3, 7, words)
-    for _ in stream.fill_rows():
-        assert len(stream.text) < 100 and len(words._numbers) < 150
-    texts = iter([b"a a a a\n"] * 20)
-    next(WindowStream(texts, 2, 25, Lexicon()).fill_rows())
-    assert len(list(texts)) >= 10
 
 
 def test_batches_of_a_large_text_are_estimated(tmp_path, monkeypatch):
