@@ -72,11 +72,13 @@ def test_character_ids_carry_words(variant):
 def test_boundaries_and_words_spelled_like_them():
     """`<S>` is a word like any other, and `<bos>` the boundary, as in the original."""
     encoder = ElmoEmbedder(str(FIXTURES / "latin_gpu_pickles")).elmo_bilm.token_layer
-    begin, other = encoder.embed_words(["<bos>", "<S>"])
+    begin, other, with_nul = encoder.embed_words(["<bos>", "<S>", "a\0b"])
     assert (begin - other).abs().max() > 1e-2
     for word, vector in (("<bos>", begin), ("<S>", begin)):
         ids = batch_to_ids([[word]])  # where <S> is the boundary
         torch.testing.assert_close(encoder(ids)["token_embedding"][0, :2], vector.expand(2, -1))
+    of_ids = encoder(batch_to_ids([["a\0b"]]))["token_embedding"][0, 1]
+    torch.testing.assert_close(of_ids, with_nul)
 
 
 def test_tables_have_the_characters_of_a_call(tmp_path):

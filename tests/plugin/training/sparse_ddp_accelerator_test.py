@@ -44,7 +44,8 @@ def _averaged(rank, kind, world_size):
         Params({"type": "torch", **settings}), local_rank=rank, world_size=world_size
     )
     _, wrapped = accelerator.wrap_model(model)
-    assert len(wrapped.model._build_params_for_reducer()[0]) == len(list(model.dense.parameters()))
+    of_torch = wrapped.model._build_params_for_reducer()[0]
+    assert all(each is own for each, own in zip(of_torch, model.dense.parameters(), strict=True))
     assert dict(wrapped.model.named_parameters()).keys() == dict(model.named_parameters()).keys()
     assert not any(table.any() for table in model.tables)  # as in the first process
     for parameter, shape in zip(model.tables, SHAPES):
