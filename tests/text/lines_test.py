@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allennlp_elmo_plugin.text import lines as text_lines
-from allennlp_elmo_plugin.text.lines import TextLines, open_lines
+from allennlp_elmo_plugin.text.lines import TextLines, join_lines, open_lines
 
 TEXT = (
     "a  b\r\n\n \x0b\x0c \t\nnaïve\u00a0x\u2028y \u3000\n\ufeffa \ufeffb\n \ufeffa\n\ufeff\n"
@@ -46,6 +46,8 @@ def test_lines_and_words(tmp_path):
             lines = TextLines(file)
             assert list(map(tuple, lines)) == LINES
             assert (lines.number, lines.offset) == (8, len(data))
+    words = [word.encode() for *_, words in LINES for word in words]
+    assert join_lines([data]).split() == words and join_lines([data]).endswith(b"\n")
 
 
 @pytest.mark.parametrize("kind", ["plain", "gzip"])

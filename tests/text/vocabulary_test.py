@@ -58,3 +58,22 @@ def test_what_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
         read_vocabulary_file(path, "v")
     path.write_bytes(words)
     assert len(read_vocabulary_file(path)) == 303
+
+
+def test_folders_that_are_not_a_language_models(tmp_path):
+    words = ["<S>", "</S>", "<UNK>", "the"]
+    for present in (None, "lm_tokens.txt"):
+        if present:
+            (tmp_path / present).touch()
+        with pytest.raises(ValueError, match="^folder: has no lm_tokens.txt with non_padded"):
+            vocabulary.read_vocabulary_folder(tmp_path, "folder")
+    vocabulary.write_vocabulary_folder(tmp_path, words)
+    for namespaces in ("", "\n*tags\n", "*\x00", "tokens"):
+        (tmp_path / "non_padded_namespaces.txt").write_text(namespaces)
+        with pytest.raises(ValueError, match="^folder: the namespace lm_tokens is padded"):
+            vocabulary.read_vocabulary_folder(tmp_path, "folder")
+    (tmp_path / "non_padded_namespaces.txt").write_bytes(b"\xff\n*_tokens\r\n")
+    assert vocabulary.read_vocabulary_folder(tmp_path, "folder") == words
+    (tmp_path / "lm_tokens.txt").write_bytes(b"<S>\n\xff\n")
+    with pytest.raises(ValueError, match="^folder/lm_tokens.txt, line 2: byte 0xff is not UTF-8"):
+        vocabulary.read_vocabulary_folder(tmp_path, "folder")

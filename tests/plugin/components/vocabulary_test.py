@@ -61,24 +61,6 @@ def test_hand_made_files(tmp_path, content, expected):
         assert vocab._token_to_index == Vocabulary.from_files(tmp_path / "run")._token_to_index
 
 
-def test_folders_that_are_not_a_language_models(tmp_path):
-    for present in (None, "lm_tokens.txt"):
-        if present:
-            (tmp_path / present).touch()
-        with pytest.raises(ValueError, match="^folder: has no lm_tokens.txt with non_padded"):
-            read_vocabulary_folder(tmp_path, "folder")
-    write_vocabulary_folder(tmp_path, SPECIAL)
-    for namespaces in ("", "\n*tags\n", "*\x00", "tokens"):
-        (tmp_path / "non_padded_namespaces.txt").write_text(namespaces)
-        with pytest.raises(ValueError, match="^folder: the namespace lm_tokens is padded"):
-            read_vocabulary_folder(tmp_path, "folder")
-    (tmp_path / "non_padded_namespaces.txt").write_bytes(b"\xff\n*_tokens\r\n")
-    assert read_vocabulary_folder(tmp_path, "folder") == SPECIAL
-    (tmp_path / "lm_tokens.txt").write_bytes(b"<S>\n\xff\n")
-    with pytest.raises(ValueError, match="^folder/lm_tokens.txt, line 2: byte 0xff is not UTF-8"):
-        read_vocabulary_folder(tmp_path, "folder")
-
-
 @pytest.mark.parametrize(
     "lines, namespaces, message",
     [
