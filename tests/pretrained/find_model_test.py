@@ -186,9 +186,8 @@ def test_all_files_of_a_language_model(folder, run):
     ],
 )
 def test_short_names(downloads, name, model):
-    options, weights = (
-        f"{BUCKET}{model}/elmo_{model}_{end}" for end in ("options.json", "weights.hdf5")
-    )
+    ends = "options.json", "weights.hdf5"
+    options, weights = (f"{BUCKET}{model}/elmo_{model}_{end}" for end in ends)
     arguments = [(name, name), (name,), (name, DEFAULT_WEIGHT_FILE)]
     arguments += [(options,), (options, DEFAULT_WEIGHT_FILE), (None, weights), (weights,)]
     for each in arguments:

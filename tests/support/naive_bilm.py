@@ -124,9 +124,8 @@ class NaiveBiLm:
         if stream.samples is None:
             return F.cross_entropy(top @ weight.t() + bias, targets)
         ids, num_tries = stream.samples
-        counts = [
-            log_expected_count(words, len(weight), len(ids), num_tries) for words in (targets, ids)
-        ]
+        sizes = len(weight), len(ids), num_tries
+        counts = [log_expected_count(words, *sizes) for words in (targets, ids)]
         true = (top * weight[targets]).sum(1) + bias[targets] - counts[0]
         sampled = top @ weight[ids].t() + bias[ids] - counts[1]
         sampled = sampled.masked_fill(targets[:, None] == ids, -math.inf)
