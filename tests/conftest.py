@@ -24,10 +24,8 @@ from allennlp_elmo_plugin import errors
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in each run; all examples of a test share its `tmp_path`.
-UNCHECKED = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-settings.register_profile(
-    "default", derandomize=True, deadline=None, suppress_health_check=UNCHECKED
-)
+CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+settings.register_profile("default", derandomize=True, deadline=None, suppress_health_check=CHECKS)
 settings.register_profile(
     "nightly", settings.get_profile("default"), derandomize=False, max_examples=500, print_blob=True
 )

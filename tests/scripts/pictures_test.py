@@ -11,8 +11,6 @@ def test_pictures_have_the_numbers_of_the_tables(tmp_path, repository_root):
     script["draw_results"](tmp_path)
     script["draw_senses"](tmp_path)
     for name in ("tasks", "layer_weights", "two_senses"):
-        drawn, committed = (
-            re.findall("<!-- (.*) -->", (folder / f"{name}.svg").read_text(encoding="utf-8"))
-            for folder in (tmp_path, repository_root / "docs" / "pictures")
-        )
+        files = (folder / f"{name}.svg" for folder in (tmp_path, repository_root / "docs/pictures"))
+        drawn, committed = (re.findall("<!-- (.*) -->", file.read_text("utf-8")) for file in files)
         assert drawn == committed and len(drawn) > 12
