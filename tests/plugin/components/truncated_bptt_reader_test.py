@@ -171,7 +171,7 @@ def test_what_is_refused_or_warned_of(tmp_path, caplog):
         with pytest.raises(ConfigurationError, match="small.txt is smaller .*3 rows of 3;"):
             list(TruncatedBpttLmReader(3, 3, **settings).batches(path))
     assert len(list(TruncatedBpttLmReader(3, 3, drop_last=False).batches(path))) == 2
-    for skip in (0, 1):
+    for skip in (0, 1, 2):
         list(TruncatedBpttLmReader(1, 1).batches(path, 0, skip, vocabulary_of(["x"])))
     assert caplog.text.count("small.txt: 100% of its words are not in the vocabulary") == 1
     for drop_last in (True, False):
