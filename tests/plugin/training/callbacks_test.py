@@ -78,7 +78,7 @@ def start(model, optimizer, path, epoch=0, batch=0):
     return [bool((state["sum"] == 1.0).all()) for state in optimizer.state.values() if state]
 
 
-def test_when_the_state_is_read(imported):
+def test_when_the_state_is_read(imported, caplog):
     """Not in a recovered run, and only for the optimizer's parameters."""
     model = load_archive(imported / "model.tar.gz").model
     lstm = [p for name, p in model.named_parameters() if "lstm" in name]
@@ -87,7 +87,9 @@ def test_when_the_state_is_read(imported):
     path = imported / "adagrad.hdf5"
     assert all(start(model, optimizer, path, epoch=1))
     assert all(start(model, optimizer, path, batch=1))
-    assert not any(start(model, optimizer, path))
+    with caplog.at_level("INFO"):
+        assert not any(start(model, optimizer, path))
+    assert f"after {N_BEFORE} updates, from {path}" in caplog.text
     assert {id(state["sum"]) for state in optimizer.state.values()} == memory
     assert {float(state["step"]) for state in optimizer.state.values()} == {N_BEFORE}
 
