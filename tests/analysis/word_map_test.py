@@ -11,10 +11,11 @@ from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.embedding.nearest import Occurrence, comparable, embed_word
 from tests.support.testing import write_random_elmo
 
+LONG = "left-" * 20
 TEXT = [
     f"{place} {verb} by the {kind} bank {end}".split()
     for place, verb, kind in (("He", "sat", "river"), ("She", "paid", "money"))
-    for end in (".", "today", "with <b>care</b>", "</script><script>alert(1)</script>", "& left")
+    for end in (".", "today", "with <b>care</b>", "</script><script>alert(1)</script>", "& " + LONG)
 ]
 """Ten sentences, five of each kind."""
 
@@ -93,6 +94,7 @@ def test_the_page_has_a_slider_for_layers_and_a_sentence_for_each_point(embedder
         for row, text in zip(rows, trace.text):
             assert text.endswith(f"<br>sentence {found.places[row].number + 1}")
             assert "<b>bank</b>" in text and text.count("<") == 2 + text.count("<br>")
+            assert ("left" in text) == (LONG in text)
     largest = max(abs(points).max() for points in found.layers.values())
     for axis in (figure.layout.xaxis, figure.layout.yaxis):
         assert list(axis.range) == pytest.approx([-1.1 * largest, 1.1 * largest])

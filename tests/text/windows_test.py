@@ -9,6 +9,9 @@ from allennlp_elmo_plugin.text.lexicon import Lexicon
 from allennlp_elmo_plugin.text.windows import WindowStream
 from tests.support.corpora import padded_ids, plain_windows, random_lines, vocabulary_of
 
+# Words that differ in one byte, before and after the 8 and 15 bytes where their keys change
+SIMILAR = " ".join(("x" * i + "y" + "x" * n)[:n] for n in (8, 9, 15, 16) for i in range(n + 1))
+
 
 @pytest.mark.parametrize("seed", range(40))
 def test_windows_are_those_of_the_text_in_ids_of_words_and_characters(seed, monkeypatch):
@@ -18,7 +21,8 @@ def test_windows_are_those_of_the_text_in_ids_of_words_and_characters(seed, monk
     )
     monkeypatch.setattr(lexicon, "MAX_WORDS", max_words)
     monkeypatch.setattr(lexicon, "_N_SLOTS_LOG2", n_slots_log2)
-    lines, returned = ["a", *random_lines(draw)], range(draw.randrange(n_rows), n_rows)
+    lines, returned = random_lines(draw), range(draw.randrange(n_rows), n_rows)
+    lines = [SIMILAR, *lines, SIMILAR]
     vocab = vocabulary_of(lines[: draw.choice([9, 99])])
     words = Lexicon(9, vocab.get_token_to_index_vocabulary("lm_tokens"))
     texts = ["\n".join([*lines[i : i + 4], ""]).encode() for i in range(0, len(lines), 4)]
