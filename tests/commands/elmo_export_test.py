@@ -63,7 +63,7 @@ def test_is_what_bilm_tf_dumps(name, model, run):
 def test_an_earlier_export_is_replaced_but_not_its_card(model, run):
     run("elmo-export run elmo")
     before = read_files("elmo")
-    kept = {"notes.txt": b"", "README.md": b"completed by its author"}
+    kept = {"config.json": b"", "README.md": b"completed by its author"}
     for name, text in {**kept, "options.json": b"old"}.items():
         Path("elmo", name).write_bytes(text)
     assert run("elmo-export run elmo --force") == f"Written to elmo: {FILES[11:]}\n"

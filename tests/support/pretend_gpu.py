@@ -102,16 +102,12 @@ def _check(name, arguments, args, kwargs):
         return False
     for each in arguments:
         is_written = each.alias_info is not None and each.alias_info.is_write
-        may_be_on_cpu = each.name in ("lengths", "batch_sizes") or (
-            each.name == "indices" and name in _INDEXING
-        )
+        is_index = each.name == "indices" and name in _INDEXING
+        may_be_on_cpu = is_index or each.name in ("lengths", "batch_sizes")
         for tensor in _tensors(given.get(each.name)):
             is_number = tensor.dim() == 0 and not is_written
             if not (_is_on_gpu(tensor) or may_be_on_cpu or is_number):
-                raise RuntimeError(
-                    "Expected all tensors to be on the same device, but found two devices "
-                    f"(argument {each.name} of {name} is on the CPU)"
-                )
+                raise RuntimeError(f"{each.name} of {name} is on the CPU, and others on the GPU")
     return True
 
 

@@ -1,4 +1,5 @@
 import gzip
+import hashlib
 import os
 import random
 from pathlib import Path
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allennlp_elmo_plugin.text import corpus as text
-from allennlp_elmo_plugin.text.corpus import find_files, read_text
+from allennlp_elmo_plugin.text.corpus import digests, find_files, read_text
 
 
 @pytest.fixture
@@ -32,7 +33,9 @@ def corpus(tmp_path, monkeypatch):
     ],
 )
 def test_files_are_found_and_sorted(corpus, path, names):
-    assert [file.name for file in find_files(path)] == names
+    files = find_files(path)
+    assert [file.name for file in files] == names
+    assert digests(files[:1]) == {str(files[0]): hashlib.sha256(b"x\n").hexdigest()}
 
 
 @pytest.mark.parametrize(
