@@ -95,8 +95,8 @@ def _max_and_position(sums: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return best, torch.sub(n_ngrams, highest, out=highest).nan_to_num_().long()
 
 
-class _Prepared(NamedTuple):
-    """What inference computes from the parameters once."""
+class EncoderWeights(NamedTuple):
+    """What inference computes from the parameters, and the vectors of words."""
 
     tables: list[torch.Tensor]  # (width, n_characters, n_filters) each
     linear: list[tuple[PreparedMatrix, torch.Tensor]]  # (in_dim, out_dim), (out_dim,) each
@@ -143,7 +143,7 @@ class CharacterEncoder(CachingModule):
         self.max_cached_words = 0
         self.precision = "float32"
         self._table = CharacterTable(options.max_characters_per_token)
-        self._prepared: CachedValue[_Prepared] = CachedValue()
+        self._prepared: CachedValue[EncoderWeights] = CachedValue()
         if device != "meta":  # whose parameters get their values when weights are loaded
             self.reset_parameters()
 
@@ -201,7 +201,7 @@ class CharacterEncoder(CachingModule):
         are those of the words at these places, shape `(n_tokens, output_dim)`.
         """
         if places is not None:
-            return self._encode_ids(character_ids, self._prepare()).index_select(0, places)
+            return self._encode_ids(character_ids, self.prepared_weights()).index_select(0, places)
         # (n_words, max_characters_per_token)
         rows = character_ids.to("cpu", torch.int16).contiguous().numpy()
         return self._embed(rows.view(f"V{rows.shape[1] * rows.itemsize}").ravel().tolist())
@@ -212,7 +212,7 @@ class CharacterEncoder(CachingModule):
         return self._embed(self._table.spell(words))
 
     def _embed(self, spellings: list[bytes]) -> torch.Tensor:
-        prepared = self._prepare()
+        prepared = self.prepared_weights()
         if prepared is not None and self.max_cached_words:
             return prepared.words.look_up(spellings, lambda new: self._encode(new, prepared))
         places = {spelling: i for i, spelling in enumerate(dict.fromkeys(spellings))}
@@ -220,12 +220,12 @@ class CharacterEncoder(CachingModule):
         index = torch.tensor([places[word] for word in spellings], dtype=torch.long, device="cpu")
         return vectors.index_select(0, index.to(vectors.device))
 
-    def _encode(self, spellings: list[bytes], prepared: _Prepared | None) -> torch.Tensor:
+    def _encode(self, spellings: list[bytes], prepared: EncoderWeights | None) -> torch.Tensor:
         ids = np.frombuffer(bytearray().join(spellings), dtype=np.int16)
         ids = ids.reshape(len(spellings), self.options.max_characters_per_token)
         return self._encode_ids(torch.from_numpy(ids), prepared)
 
-    def _encode_ids(self, ids: torch.Tensor, prepared: _Prepared | None) -> torch.Tensor:
+    def _encode_ids(self, ids: torch.Tensor, prepared: EncoderWeights | None) -> torch.Tensor:
         parts = ids.to(self._char_embedding_weights.device).split(WORDS_AT_ONCE)
         return torch.cat([self.encode(part, prepared) for part in parts])
 
@@ -233,37 +233,38 @@ class CharacterEncoder(CachingModule):
         """Keep the vectors of words for later calls. They count towards `max_cached_words`."""
         with torch.no_grad():
             self.embed_words(words)
-            self._cached_words().stay()
+            self._cached_words().keep()
 
     @property
     def n_kept_words(self) -> int:
-        return self._cached_words().n_staying
+        return self._cached_words().n_kept
 
     def forget_words(self, n_kept: int | None = None) -> None:
         """Forget all words except the first `n_kept`, by default those of `keep_words`."""
         words = self._cached_words()
         if n_kept is not None:
-            words.n_staying = n_kept
+            words.n_kept = n_kept
         words.forget()
 
     @torch.no_grad()
     def _cached_words(self) -> WordCache:
-        prepared = self._prepare()
+        prepared = self.prepared_weights()
         return WordCache(0) if prepared is None else prepared.words
 
-    def _prepare(self) -> _Prepared | None:
+    def prepared_weights(self) -> EncoderWeights | None:
+        """Return what inference computes from the parameters, if it may be kept."""
         # On a GPU, checking whether parameters have changed takes longer than it saves.
         weights = self.weights
         if needs_grad(*weights) or not (self.max_cached_words or weights[0].device.type == "cpu"):
             return None
 
-        def make() -> _Prepared:
+        def make() -> EncoderWeights:
             linear = []
             for layer in self._linear_layers:
                 matrix = PreparedMatrix(layer.weight.t(), self.precision)
                 linear.append((matrix, layer.bias.detach().to(matrix.dtype)))
             tables = self._tables(self._char_embedding_weights) if self.keeps_tables else []
-            return _Prepared(tables, linear, WordCache(self.max_cached_words))
+            return EncoderWeights(tables, linear, WordCache(self.max_cached_words))
 
         return self._prepared.get(weights, make, (self.precision, self.max_cached_words))
 
@@ -297,7 +298,7 @@ class CharacterEncoder(CachingModule):
     def encode(
         self,
         character_ids: torch.Tensor,
-        prepared: _Prepared | None = None,
+        prepared: EncoderWeights | None = None,
         tables: list[torch.Tensor] | None = None,
         padding: int = PADDING + 1,
         words: torch.Tensor | None = None,
@@ -337,7 +338,9 @@ class CharacterEncoder(CachingModule):
         vectors = vectors[:n_words]
         return vectors if order is None else vectors[order.argsort()]
 
-    def _linear(self, index: int, rows: torch.Tensor, prepared: _Prepared | None) -> torch.Tensor:
+    def _linear(
+        self, index: int, rows: torch.Tensor, prepared: EncoderWeights | None
+    ) -> torch.Tensor:
         if prepared is not None:
             matrix, bias = prepared.linear[index]
             return matrix.product(rows.to(matrix.dtype), bias).to(rows.dtype)

@@ -77,25 +77,25 @@ def _some_numbers(parameter: torch.Tensor) -> torch.Tensor:
 class WordCache:
     """
     The vectors of at most `max_words` words, or of the last call's if there are more. A full cache
-    forgets all words except those told to `stay`. Threads may share it.
+    forgets all words except those to `keep`. Threads may share it.
     """
 
     def __init__(self, max_words: int) -> None:
         self.max_words = max_words
         self._lock = threading.RLock()
         self._places: dict[bytes, int] = {}
-        self.n_staying = 0
+        self.n_kept = 0
         # In the order of `_places`, with spare rows: (at least n_words, dim)
         self._vectors: torch.Tensor | None = None
 
-    def stay(self) -> None:
+    def keep(self) -> None:
         """Never forget the words that are now in the cache."""
-        self.n_staying = len(self._places)
+        self.n_kept = len(self._places)
 
     def forget(self) -> None:
-        """Forget all words except the first `n_staying`."""
+        """Forget all words except the first `n_kept`."""
         with self._lock:
-            self._places = dict(itertools.islice(self._places.items(), self.n_staying))
+            self._places = dict(itertools.islice(self._places.items(), self.n_kept))
 
     def look_up(
         self, words: Sequence[bytes], encode: Callable[[list[bytes]], torch.Tensor]
