@@ -89,14 +89,15 @@ class ProjectedLstm(CachingModule):
         return self.memory_cell_clip_value, proj_clip
 
     def prepared_weights(self) -> LstmWeights:
-        """Return the weights for `run_steps`. The CPU keeps them prepared until they change."""
+        """Return the weights for `run_steps`."""
 
-        def prepare() -> LstmWeights:
+        def make() -> LstmWeights:
             return LstmWeights(self.weights_in_use(), self.clips, self.precision)
 
-        if self.state_linearity.weight.device.type != "cpu":
-            return prepare()
-        return self._prepared.get(self.weights, prepare, self.precision)
+        weights = self.weights
+        if weights[0].device.type != "cpu" and any(weight.requires_grad for weight in weights):
+            return make()  # which is faster than to check whether the weights changed
+        return self._prepared.get(weights, make, self.precision)
 
 
 def run_layers(

@@ -17,9 +17,10 @@ _SAMPLE_SIZE = 16
 
 class CachedValue(Generic[T]):
     """
-    A value that is computed again when its parameters change: their storage, version or a sample of
-    their numbers. After editing a few numbers through `.data`, call `train()` or `eval()` of the
-    `CachingModule`. Threads may share it. Copies and pickles are empty.
+    A value that is computed again when its parameters change: their storage, version or, unless
+    they are frozen and on a GPU, a sample of their numbers. After editing a few numbers through
+    `.data`, or any on a GPU, call `train()` or `eval()` of the `CachingModule`. Threads may share
+    it. Copies and pickles are empty.
     """
 
     def __init__(self) -> None:
@@ -27,11 +28,14 @@ class CachedValue(Generic[T]):
 
     def get(self, parameters: Sequence[torch.Tensor], make: Callable[[], T], key: Any = None) -> T:
         """Return the result of `make`, which depends only on the parameters and on `key`."""
-        key = (key, *map(_version, parameters))
+        # Reading a GPU's sample would wait for it. Trainable parameters need it, since `foreach`
+        # optimizers don't count versions.
+        is_compared = any(p.requires_grad or p.device.type == "cpu" for p in parameters)
+        key = (key, is_compared, *map(_version, parameters))
         kept = self._kept  # once: another thread may replace it
         if kept is not None:
             kept_key, views, sample = kept[1:]
-            if kept_key == key and torch.equal(sample, torch.cat(views)):
+            if kept_key == key and (not is_compared or torch.equal(sample, torch.cat(views))):
                 return kept[0]
         kept = self._kept = None  # before `make`: memory may not hold both values
         with lasting_tensors():
