@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, WordCache
+from tests.support.pretend_gpu import gpu_for_tests
 
 CHANGES = {
     "data": lambda weight: weight.data.copy_(weight.data.flip(0)),
@@ -25,6 +26,19 @@ def test_a_value_is_made_again_when_a_parameter_changes(change, shape):
     after = value.get(parameters, object)
     assert after is not before and value.get(parameters, object) is after
     assert value.get(parameters, object, "another key") is not after
+
+
+def test_frozen_parameters_on_a_gpu_are_not_compared():
+    with gpu_for_tests() as gpu:
+        parameter, value = torch.ones(3, 5, device=gpu), CachedValue()
+        kept = value.get([parameter], object)
+        for change, is_seen in zip(CHANGES.values(), (False, False, True, True)):
+            change(parameter)
+            before, kept = kept, value.get([parameter], object)
+            assert (kept is not before) == is_seen
+        kept = value.get([parameter.requires_grad_()], object)
+        CHANGES["the last of the data"](parameter)
+        assert value.get([parameter], object) is not kept
 
 
 def test_copies_and_later_parameters_have_values_of_their_own():
