@@ -38,8 +38,7 @@ def train(task, changes=ONE_EPOCH, seed=1):
 def test_every_kind_of_task_is_trained_and_scored(task, monkeypatch):
     if task == "srl" and shutil.which("perl") is None:
         pytest.skip("srl-eval.pl needs perl")
-    # AllenNLP's, which needs a compiler
-    monkeypatch.setattr("allennlp.training.metrics.EvalbBracketingScorer.__call__", None)
+    monkeypatch.setattr("allennlp.training.metrics.EvalbBracketingScorer.__call__", None)  # in C
     for model, result in train(task).items():
         kind = TASKS[kind_of(task)]
         assert 0 <= result["score"] == result["scores"][kind.score_name] <= 100
