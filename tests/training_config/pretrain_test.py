@@ -16,9 +16,8 @@ from tests.support.corpora import write_text
 from tests.support.training_runs import metrics
 
 FOLDER = Path(__file__).parents[2] / "training_config" / "pretrain"
-CONFIGS = (
-    "original medium small small_corpus tiny_corpus tiny english token_embeddings demo".split()
-)
+NAMES = "original medium small small_corpus tiny_corpus tiny english token_embeddings demo"
+CONFIGS = NAMES.split()
 SMALL = {
     **{f"{which}dataset_reader.batch_size": 4 for which in ("", "validation_")},
     **{f"{which}dataset_reader.num_steps": 5 for which in ("", "validation_")},
