@@ -38,9 +38,7 @@ def test_embedder(initial_state, files, tmp_path):
         from_file = read_arrays(output)
         del from_file["sentence_to_index"]
         whole = [embeddings, mask, from_file, embedder.embed_sentence(["again"])]
-        whole += [
-            embedder.embed_batch([*SENTENCES, []], each) for each in ("all", "top", "average")
-        ]
+        whole += [embedder.embed_batch([*SENTENCES, []], how) for how in ("all", "top", "average")]
         embedder._segment_steps = 3
         return [*whole, embedder.embed_batch(SENTENCES)]
 

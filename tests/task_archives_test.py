@@ -38,18 +38,16 @@ def lstm(input_size):
 
 def model_params(kind, files):
     embedders = {"tokens": {"type": "embedding", "embedding_dim": 2}}
+    text = {"token_embedders": embedders}
     if kind != "bcn":
         embedders["elmo"] = {"type": "elmo_token_embedder", **files, **KINDS[kind]}
-        return {
-            "type": "simple_tagger",
-            "text_field_embedder": {"token_embedders": embedders},
-            "encoder": lstm(KINDS[kind].get("projection_dim", ELMO_DIM) + 2),
-        }
+        encoder = lstm(KINDS[kind].get("projection_dim", ELMO_DIM) + 2)
+        return {"type": "simple_tagger", "text_field_embedder": text, "encoder": encoder}
     linear = {"input_dim": ELMO_DIM + 2, "num_layers": 1, "hidden_dims": 6, "activations": "relu"}
     maxout = {"input_dim": 4 * (6 + ELMO_DIM), "num_layers": 1, "output_dims": 3, "pool_sizes": 2}
     return {
         "type": "bcn",
-        "text_field_embedder": {"token_embedders": embedders},
+        "text_field_embedder": text,
         "embedding_dropout": 0.1,
         "pre_encode_feedforward": linear,
         "encoder": lstm(6),

@@ -1,5 +1,6 @@
 import html
 import re
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -62,8 +63,8 @@ def test_names_are_the_word_with_those_beside_it_beyond_the_size_of_the_group():
 
 
 def test_labels_are_groups_and_the_largest_is_first(embedder):
-    found = make_map(embedder, "bank", TEXT, labels=["rare"] * 3 + ["frequent"] * 7)
-    assert found.names == ["frequent", "rare"] and found.groups == [1] * 3 + [0] * 7
+    found = make_map(embedder, "bank", TEXT, labels=["rare", *["frequent"] * 7, "rare", "rare"])
+    assert found.names == ["frequent", "rare"] and found.groups == [1, *[0] * 7, 1, 1]
     found = make_map(embedder, "bank", TEXT[:7], n_groups=2)
     assert found.groups.count(0) > 3 and all("bank" in name for name in found.names)
 
@@ -106,12 +107,21 @@ def test_the_page_has_a_slider_for_layers_and_a_sentence_for_each_point(embedder
 
 
 def test_a_figure_has_sentences_of_all_groups(embedder, tmp_path):
-    pytest.importorskip("matplotlib")
+    figures = pytest.importorskip("matplotlib.figure")
     sentences = enumerate([*TEXT, *TEXT[:2], ["bank"]])
     text = [["$", *words, *f"a b c d $ e {number}".split()] for number, words in sentences]
     path = tmp_path / "map.svg"
     labels = ["many"] * 12 + ["one"]
-    write_figure(make_map(embedder, "bank", text, labels=labels), str(path), "a <text>", "a model")
+    found = make_map(embedder, "bank", text, labels=labels)
+    save = figures.Figure.savefig
+    with patch.object(figures.Figure, "savefig", autospec=True, side_effect=save) as saving:
+        write_figure(found, str(path), "a <text>", "a model")
+    (axes,) = saving.call_args.args[0].axes
+    for side, notes in (("right", axes.texts[:6]), ("left", axes.texts[6:])):
+        assert [note.get_ha() for note in notes] == [side] * 6
+        for heights in ([note.xyann[1] for note in notes], [note.xy[1] for note in notes]):
+            assert list(heights) == sorted(heights)  # in the order of the points
+        assert all(0 < place < 1 for note in notes for place in note.xyann)
     drawn = html.unescape(path.read_text(encoding="utf-8"))
     assert "<!-- Similar vectors in LSTM layer 2 of a model are near each other (PCA) -->" in drawn
     assert "<!-- many (12) -->" in drawn and "<!-- one (1) -->" in drawn

@@ -86,10 +86,7 @@ class Pair:
     def sentences(self):
         draw = self.random
         lengths = [draw.choice([0, 1, 2, 5, 9, 17]) for _ in range(draw.randint(1, 6))]
-        return [
-            [f"w{draw.randrange(40)}" * draw.randint(1, 3) for _ in range(length)]
-            for length in lengths
-        ]
+        return [[f"w{draw.randrange(40)}" * draw.randint(1, 3) for _ in range(n)] for n in lengths]
 
     def compare(self, *outputs):
         torch.testing.assert_close(

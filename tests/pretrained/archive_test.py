@@ -11,11 +11,7 @@ from allennlp_elmo_plugin.pretrained import archive as model_archive
 from allennlp_elmo_plugin.pretrained.archive import is_archive, model_folder
 from tests.support.testing import read_files
 
-WANTED = {
-    "config.json": b"{}",
-    "weights.th": os.urandom(5000),
-    "vocabulary/lm_tokens.txt": b"<S>\n",
-}
+WANTED = {"config.json": b"{}", "weights.th": os.urandom(5000), "vocabulary/lm_tokens.txt": b"<S>"}
 FILES = {**WANTED, "notes.txt": b"not unpacked", "fta/x": b"nor this", "._options.json": b"mac"}
 UNPACKED = "^model.tar.gz: can't be unpacked"
 

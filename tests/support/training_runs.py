@@ -129,21 +129,15 @@ def write_config(folder, data, changes):
     reader = {"type": "truncated_bptt_lm", "batch_size": 4, "num_steps": 7}
     char_cnn = {"activation": "relu", "embedding": {"dim": 4}, "filters": [[1, 4], [2, 4]]}
     char_cnn.update(max_characters_per_token=50, n_characters=261, n_highway=1)
+    lstm = {"dim": 12, "projection_dim": 8, "n_layers": 2}
+    options = {"dropout": 0.3, "lstm": lstm, "char_cnn": char_cnn}
     config = {
         "dataset_reader": {**reader, "shuffle_sentences": True},
         "validation_dataset_reader": {**reader, "drop_last": False},
         "train_data_path": str(data / "heldout.txt"),
         "validation_data_path": str(data / "heldout.txt"),
         "vocabulary": {"type": "from_files", "directory": str(data / "vocabulary" / "vocabulary")},
-        "model": {
-            "type": "bidirectional_lm",
-            "num_samples": 20,
-            "options": {
-                "dropout": 0.3,
-                "lstm": {"dim": 12, "projection_dim": 8, "n_layers": 2},
-                "char_cnn": char_cnn,
-            },
-        },
+        "model": {"type": "bidirectional_lm", "num_samples": 20, "options": options},
         "data_loader": {"type": "truncated_bptt"},
         "trainer": {
             "num_epochs": 2,

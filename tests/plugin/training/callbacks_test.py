@@ -68,12 +68,8 @@ def test_an_imported_model_continues_like_a_run_that_never_stopped(imported, tmp
 
 
 def start(model, optimizer, path, epoch=0, batch=0):
-    trainer = SimpleNamespace(
-        model=model,
-        optimizer=optimizer,
-        _start_after_epochs_completed=epoch,
-        _start_after_batches_in_epoch_completed=batch,
-    )
+    trainer = SimpleNamespace(model=model, optimizer=optimizer, _start_after_epochs_completed=epoch)
+    trainer._start_after_batches_in_epoch_completed = batch
     AdagradStateCallback("", str(path)).on_start(trainer)
     return [bool((state["sum"] == 1.0).all()) for state in optimizer.state.values() if state]
 

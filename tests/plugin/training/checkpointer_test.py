@@ -77,12 +77,8 @@ def test_full_disk(tmp_path):
 
 
 def test_by_time_and_batches(tmp_path):
-    saving = WholeCheckpointer(
-        tmp_path,
-        save_every_num_seconds=600,
-        save_every_num_batches=5,
-        keep_most_recent_by_count=None,
-    )
+    every = {"save_every_num_seconds": 600, "save_every_num_batches": 5}
+    saving = WholeCheckpointer(tmp_path, **every, keep_most_recent_by_count=None)
     saved = []
     for batch in range(1, 17):
         saving._last_save_time -= 250  # seconds

@@ -132,11 +132,8 @@ def test_more_epochs(data, whole, tmp_path):
 
 @pytest.mark.parametrize("settings, seconds", [({}, 600), ({"save_every_num_seconds": 5}, 5)])
 def test_checkpoints_by_time(settings, seconds, data, tmp_path):
-    changes = {
-        "trainer.checkpointer": settings,
-        "trainer.validation_metric": ["-loss", "-reg_loss"],
-    }
-    params = Params.from_file(write_config(tmp_path, data, changes))
+    given = {"trainer.checkpointer": settings, "trainer.validation_metric": ["-loss", "-reg_loss"]}
+    params = Params.from_file(write_config(tmp_path, data, given))
     if not settings:
         del params["trainer"].params["checkpointer"]
     loop: Any = TrainModel.from_params(params=params, serialization_dir=str(tmp_path), local_rank=0)
