@@ -137,7 +137,7 @@ def _random_tree(choose, words):
 def test_evalb_is_the_program(tmp_path):
     shutil.copytree(DEFAULT_EVALB_DIR, tmp_path / "EVALB")
     subprocess.run(["make"], cwd=tmp_path / "EVALB", check=True, capture_output=True)
-    choose = random.Random(0)
+    choose = random.Random(1)
     tags = ["NN", "VB", ",", ".", ":", "``", "''", "PRP$", "-LRB-"]
     gold, predicted = [], []
     for _ in range(150):
