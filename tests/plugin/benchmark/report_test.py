@@ -22,7 +22,7 @@ def some(model, *scores, **changes):
     return [
         {
             **{"task": "ner_x", "model": model, "seed": seed, "score": score},
-            **{"layer_weights": [], "epochs": seed + 1, "seconds": 60.0 * seed},
+            **{"layer_weights": [], "epochs": seed + 1, "seconds": 6000.0 * seed},
             **{"trained_parameters": 7, "machine": "A machine, 2 cores", **changes},
         }
         for seed, score in enumerate(scores, start=1)
@@ -44,7 +44,7 @@ def test_a_row_has_means_and_deviations_over_the_seeds_that_all_models_have():
     (row,) = summarize(runs)
     assert row.pop("baseline") == {
         **{"mean": 41, "std": pytest.approx(2**0.5), "seeds": [1, 2]},
-        **{"seconds": 90, "epochs": 2.5, "trained_parameters": 7},
+        **{"seconds": 9000, "epochs": 2.5, "trained_parameters": 7},
     }
     elmo = row.pop("elmo")
     assert (elmo["mean"], elmo["std"], elmo["seeds"]) == (44, 0, [1, 2])
@@ -61,7 +61,7 @@ def test_tables():
     lines = markdown(summarize(two_models(44.0, 44.0))).splitlines()
     titles = "baseline | + ELMo | delta | paper's delta | seeds | time a run"
     assert lines[:2] == [f"| task | score (test) | {titles} |", "|" + "---|" * 8]
-    cells = "41.00 ± 1.41 | 44.00 ± 0.00 | **+3.00** ± 1.00 | +2.06 | 2 | 1.5 / 1.5 min"
+    cells = "41.00 ± 1.41 | 44.00 ± 0.00 | **+3.00** ± 1.00 | +2.06 | 2 | 150.0 / 150.0 min"
     assert lines[2] == f"| ner_x | f1 | {cells} |"
     # 2 is within twice the root of 2 / 2 + 2 / 2.
     runs = two_models(42.0, 44.0)
@@ -72,7 +72,7 @@ def test_tables():
     for line in (
         "| baseline | word vectors | + ELMo | delta to baseline | delta to word vectors |",
         "| 41.50 ± 0.71 | 43.00 ± 1.41 | +2.00 ± 1.41 | +1.50 ± 1.12 | +2.06 | 2 |",
-        "| 40.00 |  | 39.00 | -1.00 |  |  | 1 | 1.0 / 1.0 min |",
+        "| 40.00 |  | 39.00 | -1.00 |  |  | 1 | 100.0 / 100.0 min |",
         "Time: baseline / word vectors / with ELMo, whose runs",
         "Machine: A machine, 2 cores.",
     ):

@@ -97,7 +97,7 @@ def test_bioul_and_nothing_at_all():
     bioul, bio = [["B-PER", "L-PER", "O", "U-LOC"]], [["B-PER", "I-PER", "O", "B-LOC"]]
     assert set(scorers.conlleval(bioul, bio).values()) == {100}
     assert scorers.coreference([[[(0, 0), (1, 1)]]], [[]])["f1"] == 0
-    assert scorers.conlleval([["B-LOC"]], [["O"]])["f1"] == 0
+    assert scorers.conlleval([["B-LOC"]], [["O"]])["f1-LOC"] == 0
     assert set(scorers.conlleval([[]], [[]]).values()) == {0}
 
 
