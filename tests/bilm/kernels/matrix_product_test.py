@@ -70,10 +70,11 @@ def test_prepared_matrix(monkeypatch, with_onednn, shape, precision):
     assert shape[1] == 5 or set(vars(prepared)) == before
 
 
-def test_an_operator_with_other_results_is_not_used(monkeypatch):
+@pytest.mark.parametrize("by", [(1.1, 1.0), (1.0, 1.1)])  # without and with a summand
+def test_an_operator_with_other_results_is_not_used(by, monkeypatch):
     original = module._onednn_product
     has_onednn.cache_clear()
-    monkeypatch.setattr(module, "_onednn_product", lambda *args: 1.1 * original(*args))
+    monkeypatch.setattr(module, "_onednn_product", lambda *a: by[a[2] is not None] * original(*a))
     assert not has_onednn(torch.float32)
     has_onednn.cache_clear()
 
