@@ -193,8 +193,6 @@ class BidirectionalLanguageModel(Model):
         all_targets = {"forward": targets}
         if self.options.bidirectional:
             all_targets["backward"] = targets_reverse  # type: ignore[assignment]
-        else:
-            tokens_reverse = None
         counts = {name: (ids != IGNORED_TARGET).sum(1) for name, ids in all_targets.items()}
         for word, index in self._special_ids.items():
             counts[word] = (targets == index).sum(1)
