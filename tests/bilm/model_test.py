@@ -38,6 +38,8 @@ def test_words_are_their_characters_in_one_packed_text_or_two(bilm, max_cached_w
     bilm.token_layer.max_cached_words = max_cached_words
     texts = SENTENCES, [sentence[::-1] for sentence in SENTENCES]
     ids, reverse_ids = (torch.from_numpy(sentences_to_character_ids(text)) for text in texts)
+    words, places = torch.cat([ids, reverse_ids]).flatten(0, 1).unique(dim=0, return_inverse=True)
+    tokens, reverse_tokens = places.view(2, 3, 5)
     for _ in range(2):  # before and after a step of the optimizer
         expected = layers(bilm(ids, [5, 3, 2]))
         expected.sum().backward()
@@ -45,6 +47,7 @@ def test_words_are_their_characters_in_one_packed_text_or_two(bilm, max_cached_w
             with torch.set_grad_enabled(grad):
                 outputs = [bilm(ids, torch.tensor([5, 3, 2])), bilm.run_words(SENTENCES)]
                 outputs += bilm.run_words(*texts), bilm(ids, [5, 3, 2], reverse_ids, [5, 3, 2])
+                outputs.append(bilm(tokens, [5, 3, 2], reverse_tokens, [5, 3, 2], None, words))
                 for output in outputs:
                     assert output.layers["backward"][0].requires_grad == grad
                     torch.testing.assert_close(layers(output), expected, atol=1e-5, rtol=1e-5)
@@ -59,7 +62,6 @@ def test_words_are_their_characters_in_one_packed_text_or_two(bilm, max_cached_w
     "precision, bound", [pytest.param("bfloat16", 0.02, marks=needs_bfloat16), ("int8", 0.06)]
 )
 def test_precision(bilm, precision, bound):
-    """Of any model, and in training."""
     parameters = list(bilm.parameters())
     expected = run(bilm)
     grads = torch.autograd.grad(expected.square().sum(), parameters)
