@@ -105,8 +105,7 @@ def test_killed_at_any_write(whole, tmp_path):
     assert_equal_runs(folder, whole / "run")
 
 
-def test_other_files(data, whole, tmp_path):
-    """Another text is refused."""
+def test_another_text_is_refused(data, whole, tmp_path):
     shutil.copytree(data, tmp_path / "data")
     config = write_config(tmp_path, tmp_path / "data", {})
     with pytest.raises(Killed):
@@ -117,7 +116,8 @@ def test_other_files(data, whole, tmp_path):
     text.write_bytes(content[::-1])
     with pytest.raises(ConfigurationError, match="heldout.txt .*put the files back"):
         train_here(config, tmp_path / "run")
-    assert read_files(tmp_path / "run") == before
+    name = "vocabulary/non_padded_namespaces.txt"  # AllenNLP writes a set, in any order.
+    assert {**read_files(tmp_path / "run"), name: before[name]} == before
     text.write_bytes(content)
     train_here(config, tmp_path / "run")
     assert_equal_runs(tmp_path / "run", whole / "run")
