@@ -21,9 +21,9 @@ def apply() -> None:
     replace(torch.nn.utils.clip_grad_norm_, clip_grad_norm_, why)
     scheduler, why = ReduceOnPlateauLearningRateScheduler, "torch has no `verbose` any more"
     replace_attribute(scheduler, "__init__", _init_plateau_scheduler, why)
-    why = "Python 3.11.5 and later: data loaders' spawned workers"
+    why = "Python 3.11.5 and later: data loaders can't start spawned workers without it"
     replace_attribute(Tqdm, "get_lock", staticmethod(get_lock), why)
-    why = "torch 2 without an accelerator: AllenNLP's message instead of an error"
+    why = "torch 2 without a GPU: its own error would hide AllenNLP's message"
     replace(common_util.int_to_device, int_to_device, why)
     # torch 2.4: the trainer enters this at every batch, mixed precision or not.
     warnings.filterwarnings("ignore", r"`torch\.cuda\.amp\.", FutureWarning)

@@ -41,7 +41,7 @@ def apply() -> None:
     replace(archival._load_model, our_archival.load_model, why)
     why = "exact resume: one process at a time in the folder of a run"
     replace(train.train_model, run_folder.train_model, why)
-    why = "language models: results as a table; one line, with the command to continue, at the end"
+    why = "language models: results as a table, and how to continue an interrupted run"
     replace(train.train_model_from_file, train_command.train_model_from_file, why)
 
 
