@@ -95,7 +95,7 @@ def start(subprocess_environment, monkeypatch):
     monkeypatch.delitem(subprocess_environment, "PYTHONWARNINGS", raising=False)
     settings = {"env": subprocess_environment, "timeout": 300, "encoding": "utf-8"}
     program = [sys.executable, "-m", "allennlp_elmo_plugin"]
-    return lambda *given: subprocess.run([*program, *given], **settings, capture_output=True)
+    return lambda *args: subprocess.run([*program, *args], **settings, capture_output=True)
 
 
 def test_our_command_starts_without_task_models(start):
@@ -111,12 +111,12 @@ def test_names_itself(monkeypatch, capsys):
     sigterm = signal.getsignal(signal.SIGTERM)
     names = {"__main__.py": "python -m allennlp_elmo_plugin"}
     for program, name in {**names, "allennlp-elmo-plugin": "allennlp-elmo-plugin"}.items():
-        for given, printed in (
+        for arguments, printed in (
             (["--version"], f"{name} {__version__} (AllenNLP 2.10.1)\n"),
             (["elmo", "a"], f"see `{name} elmo --help`\n"),
             (["elmo-benchmark", "a"], f"see `{name} elmo-benchmark --help`\n"),
         ):
-            monkeypatch.setattr(sys, "argv", [program, *given])
+            monkeypatch.setattr(sys, "argv", [program, *arguments])
             with pytest.raises(SystemExit):
                 main()
             output = capsys.readouterr()

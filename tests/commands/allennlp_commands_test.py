@@ -16,8 +16,8 @@ def test_find_lr_build_vocab_and_count_instances(run):
     run("find-lr config.json --num-batches 30 -s found")
     assert Path("found/lr-losses.png").stat().st_size > 1000
     assert "Success! Vocab saved" in run("build-vocab config.json vocab.tar.gz")
-    built, made = map(Vocabulary.from_files, ("vocab.tar.gz", "vocabulary/vocabulary"))
-    words = [each.get_index_to_token_vocabulary("lm_tokens") for each in (built, made)]
+    built, written = map(Vocabulary.from_files, ("vocab.tar.gz", "vocabulary/vocabulary"))
+    words = [vocab.get_index_to_token_vocabulary("lm_tokens") for vocab in (built, written)]
     assert words[0] == words[1]
     with pytest.raises(ConfigurationError, match="makes batches, not instances"):
         run("count-instances config.json")

@@ -75,18 +75,18 @@ def mistaken(tmp_path_factory):
 @pytest.mark.parametrize("row", MISTAKES)
 def test_a_mistake_is_one_line(row, mistaken, monkeypatch, capsys):
     """It changes no file."""
-    given, expected = row.split(" => ")
+    command, expected = row.split(" => ")
     for name, line in (("ELMO", ELMO), ("PROBE", PROBE), ("BENCHMARK", BENCHMARK)):
-        given = re.sub(f"^{name}", line, given)
+        command = re.sub(f"^{name}", line, command)
     monkeypatch.chdir(mistaken)
-    monkeypatch.setattr(sys, "argv", ["allennlp", *shlex.split(given)])
+    monkeypatch.setattr(sys, "argv", ["allennlp", *shlex.split(command)])
     before = read_files(mistaken)
     with pytest.raises(SystemExit) as raised:
         main()
     assert raised.value.code == 2
     printed, shown = capsys.readouterr()
     *bars, line = shown.splitlines()
-    assert printed == "" and ("shore" not in given or len(bars) == ("--quiet" not in given))
+    assert printed == "" and ("shore" not in command or len(bars) == ("--quiet" not in command))
     assert all(re.match("(counting words|reading): 100%", bar) for bar in bars)
     pattern = re.escape(expected).replace(re.escape("..."), ".*")
     assert re.fullmatch(f"error: {pattern}", line)

@@ -126,5 +126,5 @@ def test_allennlp_reads_every_shape(n_layers, bidirectional, run):
         ids = batch_to_ids([["characteristically", "naïve"]])
         files = "elmo/options.json", "elmo/weights.hdf5"
         both = [cls(*files, 1, dropout=0.0)(ids) for cls in (Elmo, original.Elmo)]
-        ours, theirs = (each["elmo_representations"][0] for each in both)
+        ours, theirs = (output["elmo_representations"][0] for output in both)
         torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-6)

@@ -27,8 +27,8 @@ VOCABULARY = REFERENCE / "data" / "vocab.txt"
 def checkpoint(run):
     """bilm-tf's own: a checkpoint, its options and, here, the vocabulary, but no weights.hdf5."""
     folder = Path("checkpoint")
-    others = shutil.ignore_patterns("weights.hdf5", "options_inference.json")
-    shutil.copytree(REFERENCE / "checkpoint", folder, ignore=others)
+    ignore = shutil.ignore_patterns("weights.hdf5", "options_inference.json")
+    shutil.copytree(REFERENCE / "checkpoint", folder, ignore=ignore)
     shutil.copy(VOCABULARY, folder / "vocab.txt")
     return folder
 
@@ -64,9 +64,9 @@ def test_accumulators_take_the_form_of_the_parameters(checkpoint):
         assert parameter.min() >= 1.0
     assert bool((model.bilm.token_layer._char_embedding_weights[0] == 1.0).all())
     _, arrays = load_run("train_charcnn")
-    found = {f"accum/{name}": values for name, values in variables(model)}
-    assert found.keys() == {name for name in arrays if name.startswith("accum/")}
-    for name, values in found.items():
+    renamed = {f"accum/{name}": values for name, values in variables(model)}
+    assert renamed.keys() == {name for name in arrays if name.startswith("accum/")}
+    for name, values in renamed.items():
         np.testing.assert_array_equal(values * (-1 if "carry" in name else 1), arrays[name], name)
 
 
@@ -144,8 +144,8 @@ def save(options):
 
 def assert_same_model(output, model):
     imported = load(output)
-    found, expected = (dict(each.named_parameters()) for each in (imported, model))
-    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    actual, expected = (dict(module.named_parameters()) for module in (imported, model))
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0)
     assert imported.options.to_dict() == model.options.to_dict()
 
 

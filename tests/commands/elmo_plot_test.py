@@ -21,7 +21,7 @@ from tests.support.testing import refused, write_random_elmo
 def folder(run):
     lines = [" ".join(words) for words in TEXT]
     Path("text").write_text("\n".join(lines), encoding="utf-8")
-    labelled = "\n\n".join(f"sense {i % 2}\t{each}" for i, each in enumerate(lines))
+    labelled = "\n\n".join(f"sense {i % 2}\t{line}" for i, line in enumerate(lines))
     Path("labels").write_text(labelled, encoding="utf-8")
     for name in ("elmo", "run"):
         Path(name).mkdir()

@@ -49,7 +49,7 @@ def test_layers(elmo, state, options, select):
     embedder = ElmoEmbedder("elmo", initial_state=state)
     arrays = elmo(f"{options} --initial-state {state}")
     assert set(arrays) == {"0", "1", "2", "3", "sentence_to_index"}
-    vectors = embedder.embed_sentences([each.split() for each in SENTENCES], 3)
+    vectors = embedder.embed_sentences([sentence.split() for sentence in SENTENCES], 3)
     for i, layers in enumerate(vectors):
         assert arrays[str(i)].dtype == np.float32
         np.testing.assert_allclose(arrays[str(i)], select(layers), atol=1e-6)
@@ -88,11 +88,11 @@ def test_ctrl_c_and_resume(elmo, run, monkeypatch, capsys):
     line = f"{LINE} --all"
     shown = f"interrupted; continue with: allennlp elmo --resume {line[5:]}"
     resume = shown.split("allennlp ")[1]
-    for n_parts, given, said in ((0, line, "interrupted"), (1, line, shown), (1, resume, shown)):
+    for n_parts, args, said in ((0, line, "interrupted"), (1, line, shown), (1, resume, shown)):
         effects = [*[DEFAULT] * n_parts, KeyboardInterrupt]
         with patch.object(torch, "save", wraps=torch.save, side_effect=effects):
             with pytest.raises(SystemExit, match="130"):
-                run(given)
+                run(args)
         assert capsys.readouterr().err.splitlines()[-1] == said
     assert "--resume" in refused(capsys, *line.split())
     run(resume)
@@ -118,10 +118,10 @@ def test_ray_gets_the_work(elmo, monkeypatch):
     for how in ("--force", "--force --resume"):
         Path("out.parts").mkdir()
         elmo(f"{ray} {how} --precision bfloat16 --vocab-path text")
-    paths, given = embed_parts.call_args
+    paths, kwargs = embed_parts.call_args
     assert paths == ("text", "out") and kept == [False, True]
-    model, options = given.pop("model"), given.pop("options")
+    model, options = kwargs.pop("model"), kwargs.pop("options")
     assert (model["options_file"], model["vocab_to_cache"][0]) == ("elmo", "Alice")
     assert model["precision"] == "bfloat16"
     assert (options["num_shards"], options["batch_tokens"]) == (2, 4096)
-    assert given == {"workers": 1, "gpus": 0.5, "packages": [], "debug": False}
+    assert kwargs == {"workers": 1, "gpus": 0.5, "packages": [], "debug": False}

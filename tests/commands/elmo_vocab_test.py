@@ -40,21 +40,21 @@ def test_command(corpus, run, capsys):
 
 
 def test_the_files_agree(corpus):
-    made = make_vocabulary(corpus, "out")
-    others = ["\x85", "\xa0x", "a\u3000", "b", "cat", "dog", "東京"]
-    assert made == [
+    vocabulary = make_vocabulary(corpus, "out")
+    rare = ["\x85", "\xa0x", "a\u3000", "b", "cat", "dog", "東京"]
+    assert vocabulary == [
         ("<S>", 5),
         ("</S>", 6),  # with the literal one
         ("<UNK>", 2),  # with the word that bilm-tf skips
         *[("the", 3), ("a", 2)],
-        *((word, 1) for word in sorted(others)),
+        *((word, 1) for word in sorted(rare)),
     ]
-    words = [word for word, _ in made]
+    words = [word for word, _ in vocabulary]
     assert read_vocabulary_file("out/vocab.txt") == words
     vocab = Vocabulary.from_files("out/vocabulary")
     assert vocab.get_index_to_token_vocabulary("lm_tokens") == dict(enumerate(words))
     counts = Path("out/counts.tsv").read_bytes().decode().split("\n")
-    assert counts == [f"{word}\t{count}" for word, count in made] + [""]
+    assert counts == [f"{word}\t{count}" for word, count in vocabulary] + [""]
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,6 @@ def test_words_are_chosen_by_their_counts(options, n_unknown, kept, tmp_path, ca
     files = [tmp_path / name for name in "abcd"]
     for file in files:
         file.write_text("b, b, a <S>\nb, c </S> !!!MAXTERMID\n", encoding="utf-8")
-    made = make_vocabulary(files, tmp_path / "out", **options)
-    assert dict(made) == {"<S>": 12, "</S>": 12, "<UNK>": n_unknown, **kept}
+    vocabulary = make_vocabulary(files, tmp_path / "out", **options)
+    assert dict(vocabulary) == {"<S>": 12, "</S>": 12, "<UNK>": n_unknown, **kept}
     assert f"{files[2]}, ...: is this text tokenised?" in caplog.text

@@ -226,13 +226,13 @@ def test_a_shard_that_others_overtake(files, tmp_path, monkeypatch, order):
     """It joins the parts that they wrote after it had passed them, unless they did."""
     text, path = make_text(30), tmp_path / "o"
     embed(files, text, tmp_path / "whole")
-    write, others = PartsFolder.write, iter(order)
+    write, shards = PartsFolder.write, iter(order)
 
     def overtake(folder, number, part):
         write(folder, number, part)
         with pytest.MonkeyPatch.context() as context:
             context.setattr(PartsFolder, "write", write)
-            for shard in others:
+            for shard in shards:
                 with suppress(BlockingIOError):  # This one is at work itself.
                     embed(files, text, path, num_shards=3, shard_index=shard)
 

@@ -110,13 +110,13 @@ def test_a_vector_of_each_sentence(files, pooling, layers, caplog):
     tokens = [[SimpleNamespace(text=word) for word in words] for words in SENTENCES]
     for sentences in (SENTENCES, tokens, list(map(" ".join, SENTENCES))):
         for batch_tokens in (4096, 10):
-            found = embedder.encode(sentences, pooling, layers, batch_tokens=batch_tokens)
-            assert found.dtype == np.float32
-            np.testing.assert_allclose(found, expected, atol=1e-5)
+            vectors = embedder.encode(sentences, pooling, layers, batch_tokens=batch_tokens)
+            assert vectors.dtype == np.float32
+            np.testing.assert_allclose(vectors, expected, atol=1e-5)
     assert "1 of 5 sentences have no words: rows of zeros" in caplog.text
     letters = embedder.encode(iter(["Yes"]), pooling, layers, tokenizer=list)
     np.testing.assert_array_equal(letters, embedder.encode([list("Yes")], pooling, layers))
-    assert embedder.encode([], pooling, layers).shape == (0, *found.shape[1:])
+    assert embedder.encode([], pooling, layers).shape == (0, *vectors.shape[1:])
 
 
 def test_vocab_to_cache_is_computed_in_advance(files, embedder, tmp_path):

@@ -31,18 +31,18 @@ def embedder(tmp_path_factory):
 def test_senses():
     tiny = ElmoEmbedder("tiny")
     queries = ["She sat on the bank of the river .", "The bank paid him the money ."]
-    found = tiny.nearest("bank", iter(TEXT), (each.split() for each in queries), n_nearest=2)
-    assert [" ".join(each.query.sentence) for each in found] == queries
-    for neighbours, sense in zip(found, (RIVER, MONEY)):
-        assert {" ".join(each.sentence) for each in neighbours.nearest} <= set(sense)
-    found = tiny.nearest("bank", TEXT)  # with queries from the text
-    assert len(found) == 2
-    for neighbours in found:
+    results = tiny.nearest("bank", iter(TEXT), (line.split() for line in queries), n_nearest=2)
+    assert [" ".join(neighbours.query.sentence) for neighbours in results] == queries
+    for neighbours, sense in zip(results, (RIVER, MONEY)):
+        assert {" ".join(neighbour.sentence) for neighbour in neighbours.nearest} <= set(sense)
+    results = tiny.nearest("bank", TEXT)  # with queries from the text
+    assert len(results) == 2
+    for neighbours in results:
         query = neighbours.query
         assert query.number is not None and TEXT[query.number] == query.sentence
         assert query.similarity == 1.0
         # All others, the sentence that occurs twice once.
-        assert {each.number for each in [query, *neighbours.nearest]} == set(range(6))
+        assert {occurrence.number for occurrence in [query, *neighbours.nearest]} == set(range(6))
 
 
 def test_groups():
@@ -60,19 +60,19 @@ def test_groups():
 
 def test_similarities(embedder):
     query = ["the", "bank", "the", "bank"]
-    found = embedder.nearest("bank", TEXT, [query], n_nearest=10)
-    assert [each.query.position for each in found] == [1, 3]
-    places = [(query, 1), (query, 3), *((each, each.index("bank")) for each in TEXT[:6])]
+    results = embedder.nearest("bank", TEXT, [query], n_nearest=10)
+    assert [neighbours.query.position for neighbours in results] == [1, 3]
+    places = [(query, 1), (query, 3), *((words, words.index("bank")) for words in TEXT[:6])]
     vectors = np.stack([embedder.embed_sentence(words)[-1, i] for words, i in places])
     vectors -= vectors.sum(0) / (len(vectors) + 5)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    for row, neighbours in enumerate(found):
-        similarities = [each.similarity for each in neighbours.nearest]
+    for row, neighbours in enumerate(results):
+        similarities = [neighbour.similarity for neighbour in neighbours.nearest]
         assert similarities == sorted(similarities, reverse=True) and len(similarities) == 6
-        for each in neighbours.nearest:
-            assert TEXT[each.number].index("bank") == each.position
-            expected = vectors[row] @ vectors[2 + each.number]
-            assert each.similarity == pytest.approx(expected, abs=1e-5)
+        for neighbour in neighbours.nearest:
+            assert TEXT[neighbour.number].index("bank") == neighbour.position
+            expected = vectors[row] @ vectors[2 + neighbour.number]
+            assert neighbour.similarity == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_sample(embedder):
@@ -84,11 +84,11 @@ def test_a_sample(embedder):
 
     (neighbours,) = embedder.nearest("a", sentences(), [["a"]], 50, max_occurrences=20)
     assert len(neighbours.nearest) == 20
-    numbers = [each.number for each in neighbours.nearest]
+    numbers = [neighbour.number for neighbour in neighbours.nearest]
     assert max(numbers) > 100 and len({*numbers}) > 10
-    for each in neighbours.nearest:
-        assert each.sentence[each.position] == "a"
-        assert len(each.sentence) == min(201, 1002 - each.start)
+    for neighbour in neighbours.nearest:
+        assert neighbour.sentence[neighbour.position] == "a"
+        assert len(neighbour.sentence) == min(201, 1002 - neighbour.start)
     assert embedder.nearest("a", sentences(), [["a"]], 50, max_occurrences=20) == [neighbours]
     places, n_found = nearest_module.sample_occurrences("a", sentences(), 20)
     assert n_found == 600 and len({place.key for place in places}) == 20
@@ -103,8 +103,8 @@ def test_vectors_of_a_file(embedder, tmp_path):
         lines = io.StringIO("\n".join(map(" ".join, text)))
         embedder.embed_file(lines, path, output_format)
         places, _ = nearest_module.sample_occurrences("bank", text, 2)
-        found = nearest_module.read_vectors(path, places)
-        for row, (words, position) in zip(found, ((text[0], 1), (sentence, 150))):
+        vectors = nearest_module.read_vectors(path, places)
+        for row, (words, position) in zip(vectors, ((text[0], 1), (sentence, 150))):
             expected = embedder.embed_sentence(words)[-1, position]
             assert row == pytest.approx(expected, abs=1e-5)
     for other in ([["bank"]], [[], [], ["bank"]]):
@@ -115,7 +115,7 @@ def test_vectors_of_a_file(embedder, tmp_path):
 
 def test_one_occurrence_is_enough_for_a_query(embedder):
     (neighbours,) = embedder.nearest("money", TEXT, [["the", "money"]])
-    assert [each.number for each in neighbours.nearest] == [3]
+    assert [neighbour.number for neighbour in neighbours.nearest] == [3]
     # The same word in the same sentence is not its own neighbour.
     (neighbours,) = embedder.nearest("money", TEXT, [TEXT[3]])
     assert neighbours.nearest == []

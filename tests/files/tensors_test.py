@@ -83,8 +83,8 @@ def test_compressed_or_cut_off(path):
             read_tensors(path)
     with zipfile.ZipFile(io.BytesIO(sound)) as source:
         files = {name: source.read(name) for name in source.namelist()}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
-            made.writestr(name, data)
+            archive.writestr(name, data)
     with pytest.raises(ValueError, match="weights.th: .*compressed, which torch.save never does"):
         read_tensors(path)

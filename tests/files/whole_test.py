@@ -152,9 +152,9 @@ def test_killed_before_every_system_call(is_file, before, tmp_path):
             write(before)
         killed = fork(lambda: write(b"2"), kill_at=moment) == signal.SIGKILL  # noqa: B023
         files = {name: text for name, text in read_files(output).items() if name[0] != "."}
-        found = files.get("options")
-        assert found is None or is_file or files == whole(found)
-        seen.add(found)
+        options = files.get("options")
+        assert options is None or is_file or files == whole(options)
+        seen.add(options)
         write(b"3")
         assert read_files(output) == ({"options": b"3"} if is_file else whole(b"3"))
         if not killed:

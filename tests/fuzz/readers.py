@@ -68,7 +68,7 @@ def mutate(data, rng):
         start = rng.randrange(len(data) + 1)
         form = rng.choice(["<B", "<H", "<I", "<Q", ">I", ">Q"])
         number = rng.choice(_NUMBERS) % 2 ** (8 * struct.calcsize(form))
-        found = [
+        choices = [
             bytes([here[0] ^ 1 << rng.randrange(8)]) + here[1:] if here else b"",
             bytes([rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])]) + here[1:],
             rng.randbytes(size) + here,
@@ -78,7 +78,7 @@ def mutate(data, rng):
             struct.pack(form, number) + here[struct.calcsize(form) :],
             rng.choice([b"\n", b"\0", b"\x1b[2J", b"\xff\xfe", b"\xed\xa0\x80"]) + here,
         ]
-        data = before if rng.random() < 0.03 else before + rng.choice(found) + after
+        data = before if rng.random() < 0.03 else before + rng.choice(choices) + after
     return data
 
 
@@ -117,7 +117,7 @@ def mutate_zip(data, rng):
 def mutate_tar(data, rng):
     """Change a file in a tar."""
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        files = {each.name: archive.extractfile(each).read() for each in archive if each.isfile()}
+        files = {info.name: archive.extractfile(info).read() for info in archive if info.isfile()}
     return gzip.compress(pack(files=_mutate_one(files, rng)), 1)
 
 
@@ -238,7 +238,7 @@ class Fuzzer:
     def run_case(self, reader, number):
         """Return whether the file was read, and what was wrong if anything was."""
         # These are read with each other.
-        for name in (INDEX, "checkpoint", *(READERS[each][1] for each in _TOGETHER)):
+        for name in (INDEX, "checkpoint", *(READERS[other][1] for other in _TOGETHER)):
             (self.folder / name).write_bytes(self.sound[name])
         path = self.folder / READERS[reader][1]
         path.write_bytes(self.case(reader, number))

@@ -18,9 +18,9 @@ WARNINGS = [
 
 
 def assert_warned(caplog, expected):
-    found = [each.message for each in caplog.records if each.levelname == "WARNING"]
-    assert len(found) == len(expected)
-    for message, start in zip(found, expected):
+    messages = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert len(messages) == len(expected)
+    for message, start in zip(messages, expected):
         assert message[message.index("a.txt") :].startswith(start)
 
 

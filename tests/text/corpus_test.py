@@ -58,7 +58,7 @@ def words_of(files, *args):
     return [line.split() for line in b"".join(read_text(files, *args)).split(b"\n")[:-1]]
 
 
-PARTS = [each.encode() for each in "aab \r東\ufeff\u2028\x85\x1d\xa0"]
+PARTS = [character.encode() for character in "aab \r東\ufeff\u2028\x85\x1d\xa0"]
 PARTS += [b"\xff", b"\xe6\x9d", b"\xf0\x9f\x98", b"\xed\xa0"]  # not UTF-8
 LINES = st.lists(st.lists(st.sampled_from(PARTS), max_size=4).map(b"".join), max_size=20)
 ENDS = st.sampled_from([b"", b"\n"])
@@ -78,19 +78,19 @@ def test_words_are_those_of_each_line(tmp_path, files, end, block_bytes, seed):
         numbers = [n for n, line in enumerate(decoded, 1) if "\ufffd" in line]
         bad += [f"{paths[-1]}, line {n}: byte 0x" for n in numbers[:1]]
 
-    def found(errors):
+    def read(errors):
         return words_of(paths, errors, None if seed is None else random.Random(seed))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text, "BLOCK_BYTES", block_bytes)
         patch.setattr(text, "READ_BYTES", block_bytes)
-        replaced = found("replace")
+        replaced = read("replace")
         if bad:
             with pytest.raises(ValueError, match="or read such") as error:
-                found("strict")
+                read("strict")
             assert str(error.value).startswith(tuple(bad) if seed is not None else bad[0])
         else:
-            assert found("strict") == replaced
+            assert read("strict") == replaced
     if seed is not None:
         expected.sort()
         replaced.sort()
@@ -105,8 +105,8 @@ def test_shuffled_within_blocks_of_a_file(tmp_path, monkeypatch):
         (tmp_path / name).write_text("".join(f"{x}\n" for x in lines if x[0] == name))
 
     def read(seed):
-        found = words_of(find_files(tmp_path), "strict", random.Random(seed))
-        return [words[0].decode() for words in found]
+        shuffled = words_of(find_files(tmp_path), "strict", random.Random(seed))
+        return [words[0].decode() for words in shuffled]
 
     orders = [read(seed) for seed in range(10)]
     assert read(0) == orders[0] and len({tuple(order) for order in orders}) == 10
@@ -125,6 +125,6 @@ def test_about_as_many_bytes_at_a_time(tmp_path, monkeypatch):
     for shuffle in (None, random.Random(0)):
         n_read = []
         texts = read_text([tmp_path / "a"] * 2, "strict", shuffle, n_read.append)
-        sizes = [len(each) for each in texts]
+        sizes = [len(block) for block in texts]
         assert sum(sizes) == sum(n_read) == 2 * 55_000
         assert sum(900 < size < 1100 for size in sizes) >= len(sizes) - 2

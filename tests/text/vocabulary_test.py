@@ -23,8 +23,8 @@ SPECIAL = b"<S>\n</S>\n<UNK>\n"
 )
 def test_files_are_read_and_written(content, words, tmp_path):
     path, words = tmp_path / "vocab.txt", ["<S>", "</S>", "<UNK>", *words]
-    for each in (content, gzip.compress(content)):
-        path.write_bytes(each)
+    for data in (content, gzip.compress(content)):
+        path.write_bytes(data)
         assert read_vocabulary_file(path) == words
     write_vocabulary_file(path, words)
     assert path.read_bytes().decode() == "".join(f"{word}\n" for word in words)
