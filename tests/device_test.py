@@ -47,9 +47,9 @@ def test_embedder(initial_state, files, tmp_path):
 
 def _gradients(module, device):
     gradients = ((name, p.grad) for name, p in module.named_parameters())
-    found = {name: each.to_dense() for name, each in gradients if each is not None}
-    assert {each.device for each in found.values()} == {device}
-    return found
+    dense = {name: grad.to_dense() for name, grad in gradients if grad is not None}
+    assert {grad.device for grad in dense.values()} == {device}
+    return dense
 
 
 _KINDS = {
@@ -79,7 +79,7 @@ def test_elmo(kind, files):
             outputs += [elmo(characters, words), elmo(characters, 9 * words)]
         for output in outputs:
             assert output["mask"].device == device
-            assert {each.device for each in output["elmo_representations"]} == {device}
+            assert {mix.device for mix in output["elmo_representations"]} == {device}
         if not elmo._elmo_lstm._requires_grad:
             return outputs
         optimizer = torch.optim.SGD(elmo.parameters(), lr=0.1)
@@ -88,7 +88,7 @@ def test_elmo(kind, files):
                 outputs.append(elmo.eval()(batch_to_ids(SENTENCES).to(device)))
             output = elmo.train()(batch_to_ids(SENTENCES).to(device))
             optimizer.zero_grad()
-            sum(each.pow(2).mean() for each in output["elmo_representations"]).backward()
+            sum(mix.pow(2).mean() for mix in output["elmo_representations"]).backward()
             outputs.append(_gradients(elmo, device))
             optimizer.step()
         return outputs

@@ -59,17 +59,17 @@ def test_training(changes, data, tmp_path):
 
 def test_trained_model(data, trained, tmp_path):
     """Evaluated, used and exported on a machine without a GPU and on one that has it."""
-    lines = [{"sentence": each} for each in ("w1 w0 unknown w2", "", "w3")]
+    lines = [{"sentence": sentence} for sentence in ("w1 w0 unknown w2", "", "w3")]
 
     def use(device):
         number = NUMBERS[device.type]
-        found = evaluate_from_archive(str(trained), str(data / "heldout.txt"), cuda_device=number)
+        scores = evaluate_from_archive(str(trained), str(data / "heldout.txt"), cuda_device=number)
         predictor = Predictor.from_archive(load_archive(trained, cuda_device=number))
         export(str(trained / "model.tar.gz"), tmp_path / device.type)
         predictions = predictor.predict_batch_json(lines)
         return [
-            {key: value for key, value in found.items() if "perplexity" in key},
-            [{k: v for k, v in each.items() if "log" in k} for each in predictions],
+            {key: value for key, value in scores.items() if "perplexity" in key},
+            [{k: v for k, v in prediction.items() if "log" in k} for prediction in predictions],
             *(read_arrays(tmp_path / device.type / f"{n}.hdf5") for n in ("weights", "softmax")),
         ]
 

@@ -66,14 +66,14 @@ def test_mistakes(text, columns, message, tmp_path):
 def test_examples_are_drawn_sentence_by_sentence():
     def sentence(n_examples):
         examples = [Example(i, f"w{i}", "X") for i in range(n_examples)]
-        return LabelledSentence([each.key for each in examples], examples)
+        return LabelledSentence([example.key for example in examples], examples)
 
     sentences = [sentence(n) for n in (3, 4, 2, 5)]
     assert labelled_text.choose(sentences, 14, seed=0) == sentences
     chosen = [labelled_text.choose(sentences, 8, seed) for seed in range(9)]
     for some in chosen:
-        assert sum(len(each.examples) for each in some) == 8
+        assert sum(len(drawn.examples) for drawn in some) == 8
         # The last sentence keeps its words, which are the context of the examples left.
-        assert all(each.examples and sentence(len(each.words)) in sentences for each in some)
+        assert all(drawn.examples and sentence(len(drawn.words)) in sentences for drawn in some)
     assert chosen[0] == labelled_text.choose(sentences, 8, seed=0)
-    assert len({tuple(len(each.words) for each in some) for some in chosen}) > 1
+    assert len({tuple(len(drawn.words) for drawn in some) for some in chosen}) > 1

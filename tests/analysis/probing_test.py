@@ -40,7 +40,7 @@ def test_each_layer_and_direction_is_probed_by_its_vectors(task, at_once, tmp_pa
     without_new = probing.run(TASKS[task], embedder, TRAIN, TEST[:1])
     assert without_new["baseline"]["unseen"] is None
 
-    examples, tested = ([each for s in some for each in s.examples] for some in (TRAIN, TEST))
+    examples, tested = ([example for s in some for example in s.examples] for some in (TRAIN, TEST))
     parts = {"both": slice(0, 16), "forward": slice(0, 8), "backward": slice(8, 16)}
     rows = [(0, "both"), *((layer, direction) for layer in (1, 2) for direction in parts)]
     assert [(row["layer"], row["direction"]) for row in results["layers"]] == rows
@@ -48,14 +48,14 @@ def test_each_layer_and_direction_is_probed_by_its_vectors(task, at_once, tmp_pa
     accuracies = set()
     for row in results["layers"]:
         vectors = [
-            embedder.embed_sentence(words)[row["layer"], each.position, parts[row["direction"]]]
+            embedder.embed_sentence(words)[row["layer"], example.position, parts[row["direction"]]]
             for words, some in (*TRAIN, *TEST)
-            for each in some
+            for example in some
         ]
         probe = TASKS[task].probe(np.stack(vectors[:13]), examples)
         predicted = probe.predict(np.stack(vectors[13:]), tested)
-        right = [each.label == label for each, label in zip(tested, predicted)]
-        ambiguous = [each for each, example in zip(right, tested) if example.key == "run"]
+        right = [example.label == label for example, label in zip(tested, predicted)]
+        ambiguous = [correct for correct, example in zip(right, tested) if example.key == "run"]
         expected = {"all": 100 * np.mean(right), "ambiguous": 100 * np.mean(ambiguous)}
         assert row["accuracy"] == pytest.approx({**expected, "unseen": 0.0})
         accuracies.add(row["accuracy"]["all"])
@@ -118,8 +118,8 @@ def test_the_sense_with_the_nearest_mean_vector():
     # The mean of x is (10, 0.1) / 3, however long it is; a new key has the most frequent label.
     test = {(5, 4.9): ("a", "x"), (4.9, 5.3): ("a", "y"), (9, 0): ("b", "y"), (0, 9): ("c", "x")}
     examples = [Example(0, key, "") for key, _ in test.values()]
-    found = probe.predict(np.array(list(test), "float32"), examples)
-    assert found == [sense for _, sense in test.values()]
+    predicted = probe.predict(np.array(list(test), "float32"), examples)
+    assert predicted == [sense for _, sense in test.values()]
 
 
 def test_a_linear_probe_minimises_the_cross_entropy_of_whitened_vectors():

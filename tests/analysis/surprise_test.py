@@ -40,11 +40,11 @@ def test_words_have_the_surprise_that_predict_computes(name, tmp_path):
             of_words.append(values[:-1] if direction == "forward" else values[1:])
         for (title, strength, *_), *values in zip(spans, *of_words):
             means = [*values, sum(values) / len(values)]
-            found = [float(n.replace(",", "")) for n in re.findall("1 in ([^ ]+?)(?:, |$)", title)]
-            assert found == pytest.approx([math.exp(-each) for each in means], rel=1e-3)
+            odds = [float(n.replace(",", "")) for n in re.findall("1 in ([^ ]+?)(?:, |$)", title)]
+            assert odds == pytest.approx([math.exp(-mean) for mean in means], rel=1e-3)
             bits = -means[-1] / math.log(2)
             assert float(strength) == pytest.approx(min(1, bits / math.log2(10_000)), abs=1e-3)
-    n_predicted = sum(len(each) + 1 for each in TEXT)
+    n_predicted = sum(len(sentence) + 1 for sentence in TEXT)
     losses = {direction: -total / n_predicted for direction, total in logs.items()}
     if len(losses) > 1:
         losses["both"] = sum(losses.values()) / 2

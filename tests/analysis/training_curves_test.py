@@ -56,7 +56,7 @@ def test_perplexities_of_samples_have_an_axis(n_words, n_axes, tmp_path):
     axes = drawn[0].axes
     assert len(axes) == n_axes and {*axes[0].get_xticks()} <= {0, 1, 2}
     assert axes[0].lines[-1].get_ydata() == [40] and axes[-1].lines[0].get_ydata() == [5]
-    colours = [line.get_color() for each in axes for line in each.lines]
+    colours = [line.get_color() for ax in axes for line in ax.lines]
     assert len({*colours}) == 2
 
 

@@ -35,18 +35,18 @@ def embedder(tmp_path_factory):
 )
 def test_layers_are_placed_by_scikit_learn(n_copies, method, model, embedder):
     text = [[*words, str(i)] for i in range(n_copies) for words in TEXT]
-    found = make_map(embedder, "bank", text, method)
-    assert list(found.layers) == ["token layer", "LSTM layer 1", "LSTM layer 2"]
-    assert found.how_many == f"{len(text)} occurrences" and len(found.places) == len(text)
-    vectors = embed_word(embedder, found.places, "all")
-    token, lower, upper = found.layers.values()
+    word_map = make_map(embedder, "bank", text, method)
+    assert list(word_map.layers) == ["token layer", "LSTM layer 1", "LSTM layer 2"]
+    assert word_map.how_many == f"{len(text)} occurrences" and len(word_map.places) == len(text)
+    vectors = embed_word(embedder, word_map.places, "all")
+    token, lower, upper = word_map.layers.values()
     assert not token.any()  # which knows no context
     for number, points in ((1, lower), (2, upper)):
         expected = model.fit_transform(comparable(vectors[number]).astype("float64"))
         expected -= expected.mean(0)
         expected *= (len(text) / (expected**2).sum()) ** 0.5
         # Turning a layer to the one above changes no distance.
-        distances = [np.linalg.norm(each[:, None] - each, axis=2) for each in (points, expected)]
+        distances = [np.linalg.norm(array[:, None] - array, axis=2) for array in (points, expected)]
         assert distances[0] == pytest.approx(distances[1], abs=1e-3)
         assert points.sum(0) == pytest.approx(0, abs=1e-4)
     # No other turn brings the layers nearer.
@@ -63,10 +63,10 @@ def test_names_are_the_word_with_those_beside_it_beyond_the_size_of_the_group():
 
 
 def test_labels_are_groups_and_the_largest_is_first(embedder):
-    found = make_map(embedder, "bank", TEXT, labels=["rare", *["frequent"] * 7, "rare", "rare"])
-    assert found.names == ["frequent", "rare"] and found.groups == [1, *[0] * 7, 1, 1]
-    found = make_map(embedder, "bank", TEXT[:7], n_groups=2)
-    assert found.groups.count(0) > 3 and all("bank" in name for name in found.names)
+    word_map = make_map(embedder, "bank", TEXT, labels=["rare", *["frequent"] * 7, "rare", "rare"])
+    assert word_map.names == ["frequent", "rare"] and word_map.groups == [1, *[0] * 7, 1, 1]
+    word_map = make_map(embedder, "bank", TEXT[:7], n_groups=2)
+    assert word_map.groups.count(0) > 3 and all("bank" in name for name in word_map.names)
 
 
 def test_too_little_text_is_refused(embedder):
@@ -79,24 +79,24 @@ def test_too_little_text_is_refused(embedder):
 
 def test_the_page_has_a_slider_for_layers_and_a_sentence_for_each_point(embedder, tmp_path):
     pytest.importorskip("plotly")
-    found = make_map(embedder, "bank", TEXT, max_occurrences=9, n_groups=2)
-    assert found.places == make_map(embedder, "bank", TEXT, max_occurrences=9).places
-    figure = write_map(found, str(tmp_path / "map.html"), "a <text>", "a model")
+    word_map = make_map(embedder, "bank", TEXT, max_occurrences=9, n_groups=2)
+    assert word_map.places == make_map(embedder, "bank", TEXT, max_occurrences=9).places
+    figure = write_map(word_map, str(tmp_path / "map.html"), "a <text>", "a model")
     (slider,) = figure.layout.sliders
     assert len(figure.data) == 2
-    assert [step.label for step in slider.steps] == list(found.layers) and slider.active == 2
-    for group, (trace, name) in enumerate(zip(figure.data, found.names)):
-        rows = [row for row in range(9) if found.groups[row] == group]
+    assert [step.label for step in slider.steps] == list(word_map.layers) and slider.active == 2
+    for group, (trace, name) in enumerate(zip(figure.data, word_map.names)):
+        rows = [row for row in range(9) if word_map.groups[row] == group]
         assert trace.name == f"{name} ({len(rows)})".replace("<", "&lt;").replace(">", "&gt;")
-        for step, points in zip(slider.steps, found.layers.values()):
+        for step, points in zip(slider.steps, word_map.layers.values()):
             shown = np.stack([step.args[0][axis][group] for axis in "xy"], 1)
             assert shown == pytest.approx(points[rows], abs=1e-4)
         assert np.stack([trace.x, trace.y], 1) == pytest.approx(shown)  # the top layer
         for row, text in zip(rows, trace.text):
-            assert text.endswith(f"<br>sentence {found.places[row].number + 1}")
+            assert text.endswith(f"<br>sentence {word_map.places[row].number + 1}")
             assert "<b>bank</b>" in text and text.count("<") == 2 + text.count("<br>")
             assert ("left" in text) == (LONG in text)
-    largest = max(abs(points).max() for points in found.layers.values())
+    largest = max(abs(points).max() for points in word_map.layers.values())
     for axis in (figure.layout.xaxis, figure.layout.yaxis):
         assert list(axis.range) == pytest.approx([-1.1 * largest, 1.1 * largest])
     title = "“bank” in its contexts: 9 of 10 occurrences,<br>drawn at random in a &lt;text&gt;"
@@ -112,10 +112,10 @@ def test_a_figure_has_sentences_of_all_groups(embedder, tmp_path):
     text = [["$", *words, *f"a b c d $ e {number}".split()] for number, words in sentences]
     path = tmp_path / "map.svg"
     labels = ["many"] * 12 + ["one"]
-    found = make_map(embedder, "bank", text, labels=labels)
+    word_map = make_map(embedder, "bank", text, labels=labels)
     save = figures.Figure.savefig
     with patch.object(figures.Figure, "savefig", autospec=True, side_effect=save) as saving:
-        write_figure(found, str(path), "a <text>", "a model")
+        write_figure(word_map, str(path), "a <text>", "a model")
     (axes,) = saving.call_args.args[0].axes
     for side, notes in (("right", axes.texts[:6]), ("left", axes.texts[6:])):
         assert [note.get_ha() for note in notes] == [side] * 6
@@ -125,5 +125,5 @@ def test_a_figure_has_sentences_of_all_groups(embedder, tmp_path):
     drawn = html.unescape(path.read_text(encoding="utf-8"))
     assert "<!-- Similar vectors in LSTM layer 2 of a model are near each other (PCA) -->" in drawn
     assert "<!-- many (12) -->" in drawn and "<!-- one (1) -->" in drawn
-    found = re.findall(r"<!-- ([^!]*bank.*?) -->", drawn, re.S)
-    assert "$ bank a b c d $ …" in found and len(found) == 13  # with the title
+    comments = re.findall(r"<!-- ([^!]*bank.*?) -->", drawn, re.S)
+    assert "$ bank a b c d $ …" in comments and len(comments) == 13  # with the title

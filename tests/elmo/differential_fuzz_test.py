@@ -40,7 +40,7 @@ def checkpointed(use_reentrant, elmo, ids):
 
     def run(zero):
         output = elmo(ids)
-        return output["mask"], *(each + zero for each in output["elmo_representations"])
+        return output["mask"], *(mix + zero for mix in output["elmo_representations"])
 
     zero = torch.zeros((), device=ids.device, requires_grad=True)
     mask, *representations = checkpoint(run, zero, use_reentrant=use_reentrant)
@@ -90,7 +90,7 @@ class Pair:
 
     def compare(self, *outputs):
         torch.testing.assert_close(
-            *(tree_map(lambda tensor: tensor.detach().cpu(), each) for each in outputs),
+            *(tree_map(lambda tensor: tensor.detach().cpu(), output) for output in outputs),
             rtol=TOLERANCE,
             atol=TOLERANCE,
             msg=lambda text: f"{text}\n{self.log}",
@@ -121,7 +121,7 @@ class Pair:
             with torch.autocast(device.type, torch.bfloat16, enabled=autocast):
                 outputs.append(run(elmo, ids.to(device)))
                 representations = outputs[-1]["elmo_representations"]
-                loss = sum(each.square().sum() / max(1, each.numel()) for each in representations)
+                loss = sum(mix.square().sum() / max(1, mix.numel()) for mix in representations)
                 if loss.requires_grad:
                     loss.backward()
         self.compare(*outputs)
@@ -148,7 +148,7 @@ class Pair:
         self.gradient()
         kind = self.random.choice([torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad])
         for elmo in self.both:
-            parameters = [each for each in elmo.parameters() if each.grad is not None]
+            parameters = [p for p in elmo.parameters() if p.grad is not None]
             if parameters:
                 kind(parameters, lr=0.001).step()
         # What Adam makes of rounding is not compared.

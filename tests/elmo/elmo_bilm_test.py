@@ -92,21 +92,21 @@ def test_cached_words_equal_the_originals(elmo_pair, arguments, caplog):
 
 def test_carried_states_by_allennlps_name(elmo_pair):
     """Some programs take them for vectors of sentences, set them, or reset some rows."""
-    pair, others = elmo_pair("three layers"), elmo_pair("three layers")
-    lstms, other_lstms = ([elmo._elmo_lstm._elmo_lstm for elmo in each] for each in (pair, others))
+    first, second = elmo_pair("three layers"), elmo_pair("three layers")
+    lstms, other_lstms = ([elmo._elmo_lstm._elmo_lstm for elmo in pair] for pair in (first, second))
     assert [lstm._states for lstm in lstms] == [None, None]
     for batch in BATCHES[:4]:
-        assert_same(pair, batch)
+        assert_same(first, batch)
         assert_close(*(list(lstm._states) for lstm in lstms))
     for lstm, other in zip(lstms, other_lstms):
         other._states = lstm._states
-    assert_same(others, BATCHES[4])
+    assert_same(second, BATCHES[4])
     for other in other_lstms:
         other.reset_states(torch.tensor([True, False, True, False, False]))
-    assert_same(others, BATCHES[4])
+    assert_same(second, BATCHES[4])
     for other in other_lstms:
         other._states = None
-    assert_same(others, BATCHES[0])
+    assert_same(second, BATCHES[0])
 
 
 @pytest.mark.parametrize("name", ["_elmo_lstm", "_elmo_lstm._elmo_lstm", "scalar_mix_0"])
@@ -155,7 +155,7 @@ def test_initial_state_is_the_same_whatever_came_before_and_in_any_batch(files_o
     for row in range(len(TEXT)):
         assert (vectors(elmo, TEXT[row : row + 1]) - first[row]).abs().max() <= 1e-6
     first.sum().backward()
-    assert all(each.grad is not None for each in elmo._elmo_lstm.parameters())
+    assert all(p.grad is not None for p in elmo._elmo_lstm.parameters())
 
 
 def test_settled_is_the_original_after_empty_sentences(elmo_pair, files_of):
@@ -183,9 +183,9 @@ def test_a_hook_on_the_encoder_counts_for_words_and_the_settled_state(files_of):
     expected = bilm(batch_to_ids(sentences))["activations"]
     assert bilm.settled_state() is bilm.settled_state()  # computed once
     handle = bilm.token_layer.register_forward_hook(half)
-    found, output = bilm(batch_to_ids(sentences)), bilm.run_sentences(sentences)
-    assert_close(2 * found["activations"][0], expected[0])
-    assert_close(padded_layers(output), found)
+    padded, output = bilm(batch_to_ids(sentences)), bilm.run_sentences(sentences)
+    assert_close(2 * padded["activations"][0], expected[0])
+    assert_close(padded_layers(output), padded)
     handle.remove()
     assert torch.equal(bilm(batch_to_ids(sentences))["activations"][2], expected[2])
 

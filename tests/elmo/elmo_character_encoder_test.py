@@ -20,11 +20,11 @@ from tests.support.testing import write_random_elmo
 def test_equals_the_original(files_of, size):
     pair = make_pair(ElmoCharacterEncoder, original._ElmoCharacterEncoder, **files_of(size))
     for ids in (TEXT, random_ids(7, 0, 3, 1, timesteps=8)):
-        found, expected = pair.ours(ids), pair.original(ids)
+        actual, expected = pair.ours(ids), pair.original(ids)
         # What stands at padding is masked by all users, and differs between AllenNLP's own ways.
-        for each in (found, expected):
-            each["token_embedding"] = each["token_embedding"] * expected["mask"].unsqueeze(-1)
-        assert_close(found, expected)
+        for output in (actual, expected):
+            output["token_embedding"] = output["token_embedding"] * expected["mask"].unsqueeze(-1)
+        assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("width", [10, 60])
@@ -41,8 +41,8 @@ def test_models_with_words_of_another_width(tmp_path, width):
     mixed = elmo(ids)["elmo_representations"][0].detach()  # (2, 6, dim)
     for cached_words in (None, words):
         layers = ElmoEmbedder(*paths, vocab_to_cache=cached_words).embed_batch(sentences)
-        for found, mix in zip(layers, mixed):
-            np.testing.assert_allclose(np.mean(found, axis=0), mix[: found.shape[1]], atol=1e-5)
+        for array, mix in zip(layers, mixed):
+            np.testing.assert_allclose(np.mean(array, axis=0), mix[: array.shape[1]], atol=1e-5)
     of_50_characters = batch_to_ids(sentences)
     if width == 10:
         assert torch.equal(fit_width(of_50_characters, 10), ids)

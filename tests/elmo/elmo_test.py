@@ -77,7 +77,7 @@ def test_another_module(files_of):
     # Each language model in either `Elmo`
     for modules in ((Module(), Module()), (bilm, original_bilm), (original_bilm, bilm)):
         elmos = zip((Elmo, original.Elmo), modules)
-        elmos = (partial(elmo, None, None, 2, dropout=0, module=each) for elmo, each in elmos)
+        elmos = (partial(elmo, None, None, 2, dropout=0, module=module) for elmo, module in elmos)
         assert_same(make_pair(*elmos), TEXT)
     with pytest.raises(ValueError, match="embed_sentences needs Elmo's own biLM"):
         Elmo(None, module=Module()).embed_sentences(SENTENCES)
@@ -115,7 +115,7 @@ def test_settings_of_a_config(files_of):
     elmo.bilm._elmo_lstm.reset_states()
     output = elmo(torch.zeros(1, 1, 50).long(), torch.ones(1, 1, 1).long())
     assert output["mask"].tolist() == [[[True]]]
-    assert_close(output["elmo_representations"], [each.unsqueeze(0) for each in expected])
+    assert_close(output["elmo_representations"], [mix.unsqueeze(0) for mix in expected])
     for precision in [*["bfloat16"] * HAS_BFLOAT16, "int8"]:
         rounded = from_params(precision=precision)(batch_to_ids([["a"]]))["elmo_representations"]
         assert 0 < (rounded[0] - expected[0]).norm() < 0.1 * expected[0].norm()
@@ -177,6 +177,6 @@ def test_threads_that_share_a_carried_state_see_whole_ones(elmo_pair):
     expected = torch.stack([run(None) for _ in range(40)])  # (40, n)
     elmo.bilm._elmo_lstm.reset_states()
     with ThreadPoolExecutor(4) as pool:
-        found = torch.stack(list(pool.map(run, range(40))))  # (40, n)
-    distances = torch.cdist(found, expected, p=float("inf"))  # (40, 40)
+        actual = torch.stack(list(pool.map(run, range(40))))  # (40, n)
+    distances = torch.cdist(actual, expected, p=float("inf"))  # (40, 40)
     assert (distances.amin(1) <= 1e-5).all()

@@ -26,8 +26,8 @@ def read(variant):
     return str(folder), inputs["sentences"], inputs["batches"], runs
 
 
-def assert_all_close(found, expected):
-    for array, index in zip(found, expected, strict=True):
+def assert_all_close(actual, expected):
+    for array, index in zip(actual, expected, strict=True):
         np.testing.assert_allclose(array, expected[index], rtol=0, atol=1e-5)
 
 
@@ -35,26 +35,26 @@ def assert_all_close(found, expected):
 def test_equals_the_original(variant, tmp_path):
     model, sentences, batches, expected = read(variant)
     zipped = shutil.make_archive(str(tmp_path / "150"), "zip", model)
-    for name, words in ((model, None), (zipped, [word for each in sentences for word in each])):
+    for name, words in ((model, None), (zipped, [word for tokens in sentences for word in tokens])):
         embedder = ElmoEmbedder(name, initial_state="zero", vocab_to_cache=words)
         assert_all_close(map(embedder.embed_sentence, sentences), expected["alone"])
         assert_all_close(embedder.embed_batch(sentences), expected["alone"])
         embedder = ElmoEmbedder(name, initial_state="carried", vocab_to_cache=words)
-        found = {}
+        layers = {}
         for batch in batches:
-            found |= zip(batch, embedder.embed_batch([sentences[i] for i in batch]))
-        assert_all_close([found[i] for i in expected["batches"]], expected["batches"])
+            layers |= zip(batch, embedder.embed_batch([sentences[i] for i in batch]))
+        assert_all_close([layers[i] for i in expected["batches"]], expected["batches"])
     rows = sorted(expected["average"], key=lambda i: -len(sentences[i]))
     embedder = ElmoEmbedder(model, initial_state="carried")
-    found = dict(zip(rows, embedder.embed_batch([sentences[i] for i in rows], "average")))
-    assert_all_close([found[i] for i in expected["average"]], expected["average"])
+    averages = dict(zip(rows, embedder.embed_batch([sentences[i] for i in rows], "average")))
+    assert_all_close([averages[i] for i in expected["average"]], expected["average"])
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_character_ids_carry_words(variant):
     """Of at most 48 bytes; of longer ones the letters that are whole."""
     model, sentences, _, expected = read(variant)
-    cut = [[word.encode()[:48].decode("utf-8", "ignore") for word in each] for each in sentences]
+    cut = [[word.encode()[:48].decode("utf-8", "ignore") for word in words] for words in sentences]
     elmo = Elmo(model, dropout=0.0, initial_state="zero", requires_grad=True)
     output = elmo(batch_to_ids(sentences))
     as_words = ElmoEmbedder(model, initial_state="zero").embed_batch(cut)
@@ -64,7 +64,7 @@ def test_character_ids_carry_words(variant):
         np.testing.assert_allclose(mix, layers.mean(0), rtol=0, atol=1e-5)
         if cut[i] == sentences[i]:
             np.testing.assert_allclose(mix, expected["alone"][i].mean(0), rtol=0, atol=1e-5)
-    sum(each.sum() for each in output["elmo_representations"]).backward()
+    sum(mix.sum() for mix in output["elmo_representations"]).backward()
     for name, parameter in elmo.bilm.named_parameters():
         assert parameter.grad.any(), name
 
@@ -91,4 +91,4 @@ def test_tables_have_the_characters_of_a_call(tmp_path):
     encoder = ElmoEmbedder(str(folder)).elmo_bilm.token_layer
     with torch.profiler.profile(profile_memory=True) as profile, torch.no_grad():
         encoder.embed_words(["a"])
-    assert sum(max(0, each.self_cpu_memory_usage) for each in profile.events()) < 2**20
+    assert sum(max(0, event.self_cpu_memory_usage) for event in profile.events()) < 2**20

@@ -18,12 +18,12 @@ def test_equals_the_original(dtype, do_layer_norm, initial, trainable):
         torch.manual_seed(0)
         mix = kind(3, do_layer_norm, initial, trainable).to(dtype)
         layers = [torch.randn(3, 5, 4).to(dtype).requires_grad_() for _ in range(3)]
-        for parameter in filter(lambda each: each.requires_grad, mix.parameters()):
+        for parameter in filter(lambda parameter: parameter.requires_grad, mix.parameters()):
             torch.nn.init.normal_(parameter)
         # Without a token the layer norm gives NaN.
         outputs = [mix(layers, mask) for mask in (MASK, MASK & False)]
         outputs[0].square().sum().backward()
-        gradients = [each.grad for each in (*layers, *mix.parameters())]
+        gradients = [tensor.grad for tensor in (*layers, *mix.parameters())]
         results.append((outputs, gradients, mix.state_dict(), mix.mixture_size))
     torch.testing.assert_close(*results, rtol=0, atol=0, equal_nan=True)
 

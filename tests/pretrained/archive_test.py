@@ -17,17 +17,17 @@ UNPACKED = "^model.tar.gz: can't be unpacked"
 
 
 def member(name, kind=tarfile.REGTYPE, link="", size=0):
-    made = tarfile.TarInfo(name)
-    made.type, made.linkname, made.size = kind, link, size
-    return made
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, link, size
+    return info
 
 
 def pack(*members, files=FILES):
     """A tar of `files`, and before them of `members`."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
-        for made in members:
-            archive.addfile(made, io.BytesIO(bytes(made.size)))
+        for info in members:
+            archive.addfile(info, io.BytesIO(bytes(info.size)))
         for name, data in files.items():
             archive.addfile(member(name, size=len(data)), io.BytesIO(data))
     return buffer.getvalue()

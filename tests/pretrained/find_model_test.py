@@ -108,11 +108,11 @@ def test_the_same_model_in_each_layout(folder, archive, run, tmp_path, monkeypat
         *names, dim = elmo_model(model).values()
         assert dim == layers.shape[-1]
         assert np.array_equal(ElmoEmbedder(*names).embed_sentence(SENTENCE), layers)
-        found = read_pretrained(model)
-        assert found.source == model
+        pretrained = read_pretrained(model)
+        assert pretrained.source == model
         with find_model(model) as files:
             assert files.vocabulary.exists()
-        for name, values in found.bilm.state_dict().items():
+        for name, values in pretrained.bilm.state_dict().items():
             assert torch.equal(values, expected[name]), (model, name)
 
 
@@ -154,23 +154,23 @@ def test_all_files_of_a_language_model(folder, run):
     with find_model(str(options)) as files:
         assert files == ModelFiles(str(options), options, weights, None, vocabulary)
     softmax.touch()
-    for given in (folder, weights):
-        with find_model(str(given)) as files:
-            assert files == ModelFiles(str(given), options, weights, softmax, vocabulary)
+    for path in (folder, weights):
+        with find_model(str(path)) as files:
+            assert files == ModelFiles(str(path), options, weights, softmax, vocabulary)
     # A checkpoint has more than weights.hdf5, but who names a file means that.
     shutil.copytree(CHECKPOINT, folder, dirs_exist_ok=True)
     prefix = folder / "model.ckpt-30"
-    for given in (folder, prefix, Path(f"{prefix}.index")):
-        with find_model(str(given), for_training=True) as files, files.open() as (_, found):
-            assert files == ModelFiles(str(given), options, prefix, None, vocabulary)
-            assert found.n_words == 50 and not files.is_run
+    for path in (folder, prefix, Path(f"{prefix}.index")):
+        with find_model(str(path), for_training=True) as files, files.open() as (_, opened):
+            assert files == ModelFiles(str(path), options, prefix, None, vocabulary)
+            assert opened.n_words == 50 and not files.is_run
     with find_model(str(weights)) as files:
         assert files.weights == weights
     assert paths_of(str(folder)) == (str(options), str(weights))  # for vectors
-    with find_model(str(run)) as files, files.open() as (read, found):
+    with find_model(str(run)) as files, files.open() as (read, opened):
         paths = run / "config.json", run / "best.th", None, run / "vocabulary"
         assert files == ModelFiles(str(run), *paths) and files.is_run
-        assert found.n_words == read.n_tokens_vocab == 50
+        assert opened.n_words == read.n_tokens_vocab == 50
     (run / "best.th").unlink()
     with pytest.raises(ValueError, match="needs config.json and weights.th .* or best.th"):
         read_pretrained(str(run))
@@ -190,8 +190,8 @@ def test_short_names(downloads, name, model):
     options, weights = (f"{BUCKET}{model}/elmo_{model}_{end}" for end in ends)
     arguments = [(name, name), (name,), (name, DEFAULT_WEIGHT_FILE)]
     arguments += [(options,), (options, DEFAULT_WEIGHT_FILE), (None, weights), (weights,)]
-    for each in arguments:
-        paths_of(*each)
+    for names in arguments:
+        paths_of(*names)
         assert sorted(downloads) == [options, weights]
         downloads.clear()
     Elmo(name), ElmoTokenEmbedder(name), ElmoCharacterEncoder(name, name)
@@ -206,11 +206,11 @@ def test_one_of_the_two_files_means_its_model(tmp_path, downloads, prefix):
     if prefix:
         for name in ("b_options.json", "b_weights.hdf5"):
             (folder / name).touch()
-    for given in (
+    for arguments in (
         *((options,), (options, DEFAULT_WEIGHT_FILE), (weights,), (None, weights)),
         *((DEFAULT_OPTIONS_FILE, weights), (options, weights)),
     ):
-        assert paths_of(*given) == (options, weights)
+        assert paths_of(*arguments) == (options, weights)
     assert not downloads
     other = shutil.copy(weights, tmp_path / "other.hdf5")
     assert paths_of(options, str(other)) == (options, str(other))
@@ -220,8 +220,8 @@ def test_default_options_for_weights_without_options(folder, downloads):
     """As in AllenNLP, for weights of the published size."""
     weights = str(folder.parent / "weights.hdf5")
     (folder / "weights.hdf5").rename(weights)
-    for given in (weights, "https://mine.org/weights.hdf5"):
-        paths_of(DEFAULT_OPTIONS_FILE, given)
+    for weight_file in (weights, "https://mine.org/weights.hdf5"):
+        paths_of(DEFAULT_OPTIONS_FILE, weight_file)
         assert DEFAULT_OPTIONS_FILE in downloads
         downloads.clear()
     for lonely in (weights, str(folder / "options.json")):
@@ -249,7 +249,7 @@ def test_errors_name_what_is_missing_and_the_archive(folder, downloads):
             ElmoEmbedder(str(folder / "fairseq.pt"))
         torch.save({}, folder / "fairseq.pt")
     no_weights = "there is no weights.hdf5; a model is the folder or archive"
-    for given, message in (
+    for arguments, message in (
         (("smal",), "^there is no smal; nor is it one of the models .*'small'"),
         ((str(folder), "nothing.hdf5"), "^there is no nothing.hdf5"),
         (("nowhere/options.json",), "^there is no nowhere/options.json"),
@@ -258,7 +258,7 @@ def test_errors_name_what_is_missing_and_the_archive(folder, downloads):
         ((str(packed(folder, "zip")),), f"^{path}.*: {no_weights}"),
     ):
         with pytest.raises(FileNotFoundError, match=message):
-            ElmoEmbedder(*given)
+            ElmoEmbedder(*arguments)
 
 
 def test_the_bundled_model(monkeypatch, tmp_path, caplog):

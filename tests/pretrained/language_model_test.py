@@ -56,10 +56,10 @@ def start(words, source, **settings):
     return BidirectionalLanguageModel(vocab, pretrained_file=str(source), **settings)
 
 
-def same(found, expected, *but):
-    found, expected = found.state_dict(), expected.state_dict()
-    return found.keys() == expected.keys() and all(
-        torch.equal(values, expected[key]) for key, values in found.items() if key not in but
+def same(actual, expected, *but):
+    actual, expected = actual.state_dict(), expected.state_dict()
+    return actual.keys() == expected.keys() and all(
+        torch.equal(values, expected[key]) for key, values in actual.items() if key not in but
     )
 
 
@@ -67,10 +67,10 @@ def same(found, expected, *but):
 def test_same_vocabulary_is_the_same_model(name, caplog):
     _, model = write_source(OPTIONS[name])
     for source in ("exported", "run", "run/model.tar.gz"):
-        made = start(WORDS, source, dropout=0.3)
-        assert made.options.dropout == 0.3 and made.options.lstm_dim == 7
-        assert same(made, model) and all(each.requires_grad for each in made.parameters())
-        is_tied = made.softmax.weight is getattr(made.bilm.token_layer, "weight", 0)
+        new = start(WORDS, source, dropout=0.3)
+        assert new.options.dropout == 0.3 and new.options.lstm_dim == 7
+        assert same(new, model) and all(p.requires_grad for p in new.parameters())
+        is_tied = new.softmax.weight is getattr(new.bilm.token_layer, "weight", 0)
         assert is_tied == (name == "tied")
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING and "elmo" in r.name]
 
@@ -80,16 +80,16 @@ def test_words_of_both_vocabularies_keep_their_rows(name, caplog):
     """Also where the new vocabulary is larger than that of the source."""
     source, model = write_source(OPTIONS[name])
     torch.manual_seed(2)
-    made = start(NEW_WORDS, source)
+    new = start(NEW_WORDS, source)
     assert f"{source} (50 words): 27 of 117 words are in it and keep their rows" in caplog.text
     shared = [word for word in NEW_WORDS if word in WORDS]
     rows, source_rows = ([words.index(word) for word in shared] for words in (NEW_WORDS, WORDS))
     for key in ("softmax.weight", "softmax.bias", "bilm._token_embedder.weight"):
         if key in model.state_dict():
-            assert torch.equal(made.state_dict()[key][rows], model.state_dict()[key][source_rows])
+            assert torch.equal(new.state_dict()[key][rows], model.state_dict()[key][source_rows])
     fresh = [i for i, word in enumerate(NEW_WORDS) if word not in WORDS]
-    assert (made.softmax.bias[fresh] == 0).all()
-    assert same(made.bilm, model.bilm, "_token_embedder.weight")
+    assert (new.softmax.bias[fresh] == 0).all()
+    assert same(new.bilm, model.bilm, "_token_embedder.weight")
 
 
 @pytest.mark.parametrize("name", ["characters", "tokens", "tied"])
@@ -102,17 +102,17 @@ def test_a_model_without_softmax(name, caplog):
         shutil.rmtree("exported/vocabulary")
         options = {"char_cnn": {**CHAR_CNN, "n_characters": 262}, "lstm": LSTM}
         Path("exported/options.json").write_text(json.dumps(options))
-        made = start(NEW_WORDS, source)
+        new = start(NEW_WORDS, source)
         # bilm-tf's default, 8,192 samples, is more than there are words.
-        assert made.softmax.sampler is None and made.softmax.weight.shape == (117, 5)
+        assert new.softmax.sampler is None and new.softmax.weight.shape == (117, 5)
         assert start(NEW_WORDS, source, num_samples=20).softmax.sampler is not None
     else:
-        made = start(WORDS, source)
+        new = start(WORDS, source)
         parts = read_pretrained(source).modules()
         assert parts.state_dict().keys() == model.state_dict().keys()
         assert (parts["softmax"].weight is parts["bilm"].token_layer.weight) == (name == "tied")
         assert len(parts["softmax"].bias) == len(WORDS)
-    assert same(made.bilm, model.bilm) and (made.softmax.bias == 0).all()
+    assert same(new.bilm, model.bilm) and (new.softmax.bias == 0).all()
     assert "has no softmax: a new one is trained" in caplog.text
     assert "keep their rows" not in caplog.text
 

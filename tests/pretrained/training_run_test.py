@@ -107,9 +107,9 @@ def test_a_run_that_started_from_an_archive(run, tmp_path):
 
 def test_arguments_change_the_options():
     full, sampled = {"sample_softmax": False}, {"sample_softmax": True}
-    others = {"share_embedding_softmax": True, "dropout": 0.0}
+    options = {"share_embedding_softmax": True, "dropout": 0.0}
     for arguments, n_words, changes in (
-        ({**others, "bidirectional": None, "options": 3}, 5, others),
+        ({**options, "bidirectional": None, "options": 3}, 5, options),
         ({"bidirectional": False}, 5, {"bidirectional": False}),
         ({"num_samples": 20}, 5, {**sampled, "n_negative_samples_batch": 20}),
         ({"num_samples": 0}, 5, full),

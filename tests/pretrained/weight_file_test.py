@@ -60,8 +60,8 @@ def test_every_kind_of_model_comes_back(
     bilm, other = (BiLm(options, forget_bias) for _ in range(2))
     write_weights(tmp_path / "weights.hdf5", bilm)
     with open_weights(tmp_path / "weights.hdf5") as weights:
-        found = read_options(values, "here", weights)
-    assert found.bidirectional == bidirectional and found.projects_lstm == options.projects_lstm
+        loaded = read_options(values, "here", weights)
+    assert loaded.bidirectional == bidirectional and loaded.projects_lstm == options.projects_lstm
     read_weights(tmp_path / "weights.hdf5", other)
     n_numbers = 0
     for (name, actual), expected in zip(other.named_parameters(), bilm.parameters()):
@@ -69,7 +69,7 @@ def test_every_kind_of_model_comes_back(
         n_numbers += actual.numel()
     # Each number once, except the row of the padding.
     padding = 3 if characters else 0
-    assert sum(np.prod(each.shape) for each in datasets(options)) == n_numbers - padding
+    assert sum(np.prod(dataset.shape) for dataset in datasets(options)) == n_numbers - padding
 
 
 KERNEL = "RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"

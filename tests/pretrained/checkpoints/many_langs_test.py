@@ -38,31 +38,31 @@ def test_where_the_architecture_is(folder, tmp_path):
     """What is in no tensor has its usual values if the file is missing."""
     expected = layers(folder)
     (folder / "configs").mkdir()
-    given = folder / "configs" / "own.json"
-    (folder / ARCHITECTURE).rename(given)
+    path = folder / "configs" / "own.json"
+    (folder / ARCHITECTURE).rename(path)
     assert np.array_equal(layers(folder), expected)
-    change(given, token_embedder={"activation": "TanH"})
+    change(path, token_embedder={"activation": "TanH"})
     assert np.array_equal(layers(folder), expected)
     for place, named in (
-        (given, "configs/own.json"),
-        (given, str(given)),
+        (path, "configs/own.json"),
+        (path, str(path)),
         (folder / "own.json", "/Users/someone/configs/own.json"),
         (folder / "own.json", "../configs/own.json"),
     ):
-        given = given.rename(place)
+        path = path.rename(place)
         change(folder / "config.json", config_path=named)
         assert np.abs(layers(folder) - expected).max() > 1e-2
 
 
 def test_clips(tmp_path):
     folder = shutil.copytree(FIXTURES / "one_layer_clipped_zip", tmp_path / "clipped")
-    found = [layers(folder)]
+    arrays = [layers(folder)]
     for clips in ((0.5, 0), (None, 0.2), (0, None), (3, 3)):
         change(folder / ARCHITECTURE, encoder=dict(zip(("cell_clip", "proj_clip"), clips)))
-        found.append(layers(folder))
+        arrays.append(layers(folder))
     (folder / ARCHITECTURE).unlink()
-    assert np.array_equal(layers(folder), found[-1])
-    assert len({each.tobytes() for each in found}) == 5
+    assert np.array_equal(layers(folder), arrays[-1])
+    assert len({array.tobytes() for array in arrays}) == 5
 
 
 def test_missing_files(folder):

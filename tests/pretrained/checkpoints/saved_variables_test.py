@@ -37,8 +37,8 @@ def shapes(weights):
 
 def test_all_files_have_the_same_variables_and_complete_the_options():
     with open_weights(CHECKPOINT) as checkpoint:
-        given = {**VALUES, "bidirectional": None, "n_tokens_vocab": 7}  # with unroll_steps
-        options = read_options(given, "here", checkpoint)
+        settings = {**VALUES, "bidirectional": None, "n_tokens_vocab": 7}  # with unroll_steps
+        options = read_options(settings, "here", checkpoint)
         bilm, softmax = make_language_model(options, checkpoint)
     projections = {"project_lstm": True, "project_characters": True}
     assert options == replace(BiLmOptions.from_dict(VALUES), **projections)
@@ -90,7 +90,7 @@ def test_tables_are_read_where_they_belong(tied, tmp_path, monkeypatch):
     assert np.array_equal(bilm.token_layer.weight.detach(), table)
     assert np.array_equal(softmax.weight.detach(), table if tied else -table)
     assert np.array_equal(softmax.bias.detach(), table[:, 0])
-    assert all(each.requires_grad for each in (*bilm.parameters(), *softmax.parameters()))
+    assert all(p.requires_grad for p in (*bilm.parameters(), *softmax.parameters()))
 
 
 def test_blocks_of_compressed_data_have_whole_chunks(tmp_path, monkeypatch):
@@ -114,8 +114,8 @@ def test_blocks_of_compressed_data_have_whole_chunks(tmp_path, monkeypatch):
 
 
 def test_a_softmax_without_a_weight_is_tied(tmp_path):
-    others = {"lm/counter": np.array(3, "int64"), "lm/flag": np.array(1, "uint8")}
-    write_checkpoint(tmp_path / "x", {**ARRAYS, **others, "lm/softmax/b": np.arange(3.0)})
+    integers = {"lm/counter": np.array(3, "int64"), "lm/flag": np.array(1, "uint8")}
+    write_checkpoint(tmp_path / "x", {**ARRAYS, **integers, "lm/softmax/b": np.arange(3.0)})
     with open_weights(tmp_path / "x") as weights:
         options = read_options({"lstm": {"dim": 4, "projection_dim": 4}}, "here", weights)
         bilm, softmax = make_language_model(options, weights)
@@ -177,11 +177,11 @@ def test_state_dicts_that_are_not_those_of_a_model(characters):
     options = BiLmOptions.from_dict(VALUES if characters else {**VALUES, "char_cnn": None})
     state = torch.nn.ModuleDict({"bilm": BiLm(options), "softmax": Softmax(50, 8)}).state_dict()
     bilm, softmax = make_language_model(options, weights_of_state_dict("best.th", state, options))
-    made = torch.nn.ModuleDict({"bilm": bilm, "softmax": softmax}).state_dict()
-    assert all(torch.equal(made[name], values) for name, values in state.items())
+    loaded = torch.nn.ModuleDict({"bilm": bilm, "softmax": softmax}).state_dict()
+    assert all(torch.equal(loaded[name], values) for name, values in state.items())
     for name in state:
-        others = {key: each for key, each in state.items() if key != name}
-        for changed in (others, {**others, name: torch.zeros(2, 2, 2, 2)}):
+        incomplete = {key: values for key, values in state.items() if key != name}
+        for changed in (incomplete, {**incomplete, name: torch.zeros(2, 2, 2, 2)}):
             with pytest.raises(ValueError, match="^best.th: .*parameter '(bilm.)?.*'"):
                 weights_of_state_dict("best.th", changed, options)
     with pytest.raises(ValueError, match="^best.th: .* has no parameter 'more' of the shape .3,."):

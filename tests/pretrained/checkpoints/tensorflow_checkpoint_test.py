@@ -55,7 +55,7 @@ def test_the_checkpoint_of_a_folder_is_the_one_that_its_file_names(tmp_path):
         write_checkpoint(tmp_path / f"model.ckpt-{number}", {"x": np.array(number, "int32")})
         assert number == 2 or find_checkpoint(tmp_path) == tmp_path / "model.ckpt-1"
     both = r"there are \['model.ckpt-1', 'model.ckpt-2'\]; give the path of one"
-    for text, found in (
+    for text, message in (
         (None, both),
         ('model_checkpoint_path: "model.ckpt-3"', f"names 'model.ckpt-3'; .* {both}"),
         ('model_checkpoint_path: "\x1b[31m"', r"names '\\x1b\[31m"),
@@ -66,10 +66,10 @@ def test_the_checkpoint_of_a_folder_is_the_one_that_its_file_names(tmp_path):
     ):
         if text is not None:
             (tmp_path / "checkpoint").write_text(text)
-        if found is None:
+        if message is None:
             assert find_checkpoint(tmp_path) == tmp_path / "model.ckpt-1"
             continue
-        with pytest.raises(FileNotFoundError, match=found) as caught:
+        with pytest.raises(FileNotFoundError, match=message) as caught:
             find_checkpoint(tmp_path)
         assert str(tmp_path) in str(caught.value) and str(caught.value).isprintable()
     with pytest.raises(ValueError, match="old.ckpt.index: missing"):
