@@ -18,7 +18,7 @@ def _elmo(folder, initial_state="settled", seed=0, **kwargs):
 
 def _representations(elmo, batch):
     output = elmo(batch_to_ids(batch))
-    return [each * output["mask"].unsqueeze(-1) for each in output["elmo_representations"]]
+    return [mix * output["mask"].unsqueeze(-1) for mix in output["elmo_representations"]]
 
 
 def test_same_representations_and_gradients(tmp_path):
@@ -32,9 +32,9 @@ def test_same_representations_and_gradients(tmp_path):
         outputs = _representations(plain, batch), _representations(kept, batch)
         torch.testing.assert_close(*outputs, rtol=1e-5, atol=1e-6)
         for output in outputs:
-            sum(each.pow(2).sum() for each in output).backward()
-    trained = [each for each in plain.parameters() if each.requires_grad]
-    gradients = [[each.grad for each in some] for some in (trained, kept.parameters())]
+            sum(mix.pow(2).sum() for mix in output).backward()
+    trained = [parameter for parameter in plain.parameters() if parameter.requires_grad]
+    gradients = [[parameter.grad for parameter in some] for some in (trained, kept.parameters())]
     assert all(gradients[0])
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
 
@@ -42,11 +42,11 @@ def test_same_representations_and_gradients(tmp_path):
 def test_a_sentence_is_computed_once(tmp_path):
     elmo, other, vectors = _elmo(tmp_path), _elmo(tmp_path), Vectors(tmp_path)
     shapes = []
-    for each in (elmo, other):
-        each.bilm.register_forward_pre_hook(lambda _, inputs: shapes.append(inputs[0].shape[:2]))
-        keep_vectors(each, vectors)
+    for model in (elmo, other):
+        model.bilm.register_forward_pre_hook(lambda _, inputs: shapes.append(inputs[0].shape[:2]))
+        keep_vectors(model, vectors)
         for _ in range(2):
-            each(batch_to_ids(SENTENCES))
+            model(batch_to_ids(SENTENCES))
     elmo(batch_to_ids([*SENTENCES, ["New"]]))
     assert shapes == [(4, 3), (1, 1)]
 
@@ -59,8 +59,8 @@ def test_other_models_have_other_vectors(tmp_path):
     keep_vectors(torch.nn.ModuleList(elmos), Vectors())
     for elmo, representation, tolerance in zip(elmos, expected, (1e-5, 1e-5, 1e-2, 1e-5)):
         # In bfloat16 a sum in another order may be rounded to the next number.
-        found = _representations(elmo, SENTENCES)[0]
-        torch.testing.assert_close(found, representation, rtol=tolerance, atol=tolerance)
+        actual = _representations(elmo, SENTENCES)[0]
+        torch.testing.assert_close(actual, representation, rtol=tolerance, atol=tolerance)
     assert not any(torch.equal(expected[0], other) for other in expected[1:])
 
 
@@ -78,8 +78,8 @@ def test_what_does_not_fit_on_the_disk_is_computed_each_time(monkeypatch, tmp_pa
     room = int(5.5 * kept.bilm.num_layers * kept.bilm.get_output_dim() * 4)
     monkeypatch.setattr(cached_bilm, "disk_usage", lambda _: SimpleNamespace(free=room))
     for _ in range(2):
-        found = _representations(kept, SENTENCES)
-        torch.testing.assert_close(found, _representations(plain, SENTENCES), rtol=1e-5, atol=1e-6)
+        actual = _representations(kept, SENTENCES)
+        torch.testing.assert_close(actual, _representations(plain, SENTENCES), rtol=1e-5, atol=1e-6)
     assert len(vectors._places) == 1
     # No file is left when the process is killed.
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".hdf5", ".json"]

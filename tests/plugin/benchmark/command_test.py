@@ -72,7 +72,7 @@ def test_continues_after_a_kill(runs, run, monkeypatch, capsys):
     assert shown == f"interrupted; continue with: allennlp {line}"
     score = json.loads(of("elmo").read_text("utf-8"))["score"]
     pattern = rf"sst5 baseline, seed 1:  25%.* 1/4 .*, {score:.2f} after 3 epochs\]"
-    assert any(re.fullmatch(pattern, each) for each in bars)
+    assert any(re.fullmatch(pattern, bar) for bar in bars)
     before = of("elmo").read_bytes()
     run(line)
     assert runs == ["elmo-1", "baseline-1", "elmo-2", "baseline-2"]

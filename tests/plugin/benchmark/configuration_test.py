@@ -32,8 +32,8 @@ def test_models_differ_in_their_words_and_runs_in_their_seeds(monkeypatch):
         for model in configuration.models:
             params = configuration.params("sst5", model, 4).as_dict(quiet=True)
             words = params["model"]["text_field_embedder"]["token_embedders"]["tokens"]
-            given = str(vectors) if vectors and model != "baseline" else None
-            expected = (3 if vectors else 50, given)
+            path = str(vectors) if vectors and model != "baseline" else None
+            expected = (3 if vectors else 50, path)
             assert (words["embedding_dim"], words.get("pretrained_file")) == expected
             assert {params[f"{name}_seed"] for name in ("random", "numpy", "pytorch")} == {4}
             assert ("elmo" in str(params)) == (model == "elmo")
@@ -49,8 +49,8 @@ def test_digests_depend_on_contents_not_on_places():
 
     def changed(**changes):
         moved = {"elmo": "moved/elmo", "vectors": Path("moved/vectors.txt"), "data": "moved/data"}
-        found = make(**{**moved, **changes}).digests("sst5", "elmo")
-        return {name for name, value in found.items() if value != before[name]}
+        digests = make(**{**moved, **changes}).digests("sst5", "elmo")
+        return {name for name, value in digests.items() if value != before[name]}
 
     assert changed() == set()
     assert changed(overrides='{"trainer.num_epochs": 1}') == {"config"}

@@ -84,7 +84,7 @@ def test_files(mixes, tmp_path, monkeypatch):
     figures = pytest.importorskip("matplotlib.figure")
     runs = two_models(44.0, 44.0, layer_weights=mixes)
     (tmp_path / "runs" / "ner_x").mkdir(parents=True)
-    for run in (each for runs_of_model in runs.values() for each in runs_of_model):
+    for run in (run for runs_of_model in runs.values() for run in runs_of_model):
         file = file_of(tmp_path, "ner_x", run["model"], run["seed"])
         file.write_text(json.dumps(run), encoding="utf-8")
     table = write_tables(tmp_path)

@@ -39,9 +39,9 @@ def brute_force(model, direction, words):
     names = list(vocabulary)
     order = 1 if direction == "forward" else -1
     bounded = ["<S>", *words, "</S>"][::order]
-    found, likely = [], []
+    log_probabilities, likely = [], []
     for i, word in enumerate(bounded[1:], 1):
-        tokens = torch.tensor([[vocabulary.get(each, 2) for each in bounded[:i]]])
+        tokens = torch.tensor([[vocabulary.get(token, 2) for token in bounded[:i]]])
         if model.options.char_cnn is not None:
             width = model.options.char_cnn.max_characters_per_token
             tokens = batch_to_ids([bounded[:i]])[..., :width]
@@ -50,28 +50,28 @@ def brute_force(model, direction, words):
             reverse = tokens if model.options.bidirectional else None
             top = model.bilm(tokens, tokens_reverse=reverse).layers[direction][-1][-1]
             logits = top @ model.softmax.weight.t() + model.softmax.bias
-        found.append(logits.log_softmax(0)[vocabulary.get(word, 2)].item())
+        log_probabilities.append(logits.log_softmax(0)[vocabulary.get(word, 2)].item())
         best = zip(*logits.softmax(0).topk(3))
         likely.append([(names[i], pytest.approx(p.item(), abs=1e-6)) for p, i in best])
-    return found[::order], likely[::order]
+    return log_probabilities[::order], likely[::order]
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_probabilities_are_those_of_brute_force(name, tmp_path):
     predictor, model = make(OPTIONS[name], tmp_path)
-    outputs = predictor.predict_batch_json([{"sentence": each, "top_k": 3} for each in SENTENCES])
+    outputs = predictor.predict_batch_json([{"sentence": text, "top_k": 3} for text in SENTENCES])
     assert outputs[1]["unknown"] == ["a-word-that-nobody-knows", "大阪"]
     for sentence, output in zip(SENTENCES, outputs):
         assert output["tokens"] == sentence.split()
         means = []
         for direction in model.options.directions:
-            found = output[f"{direction}_log_probabilities"]
+            log_probabilities = output[f"{direction}_log_probabilities"]
             expected, likely = brute_force(model, direction, sentence.split())
             words = output[f"{direction}_likely_words"]
             assert [list(of_place.items()) for of_place in words] == likely
-            assert found == pytest.approx(expected, abs=2e-6)
-            assert output[f"{direction}_log_probability"] == pytest.approx(sum(found))
-            means.append(sum(found) / len(found))
+            assert log_probabilities == pytest.approx(expected, abs=2e-6)
+            assert output[f"{direction}_log_probability"] == pytest.approx(sum(log_probabilities))
+            means.append(sum(log_probabilities) / len(log_probabilities))
             assert output[f"{direction}_perplexity"] == pytest.approx(math.exp(-means[-1]))
         assert output["perplexity"] == pytest.approx(math.exp(-sum(means) / len(means)))
         assert ("backward_perplexity" in output) == model.options.bidirectional
@@ -88,11 +88,11 @@ def test_command(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", [*line.split(), "--predictor-args", '{"plain_text": true}'])
     main()
     written = map(json.loads, Path("out.txt").read_text("utf-8").splitlines())
-    for found, sentence in zip(written, sentences, strict=True):
+    for output, sentence in zip(written, sentences, strict=True):
         expected = predictor.predict(sentence)
-        assert found.keys() == expected.keys()  # without likely words
-        assert found["tokens"] == expected["tokens"] == sentence.split()
-        assert found["perplexity"] == pytest.approx(expected["perplexity"])
+        assert output.keys() == expected.keys()  # without likely words
+        assert output["tokens"] == expected["tokens"] == sentence.split()
+        assert output["perplexity"] == pytest.approx(expected["perplexity"])
 
 
 def test_lines(tmp_path):

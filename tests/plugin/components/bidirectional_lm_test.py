@@ -87,8 +87,8 @@ def by_name(kind, model, values):
     for parameter, value in zip(probe.parameters(), values):
         parameter.data = value.detach().to_dense().clone()
     tied = model.options.share_embedding_softmax
-    found = {name: v for name, v in variables(probe) if not (tied and name == "lm/softmax/W")}
-    return {f"{kind}/{name}": values for name, values in found.items()}
+    arrays = {name: v for name, v in variables(probe) if not (tied and name == "lm/softmax/W")}
+    return {f"{kind}/{name}": values for name, values in arrays.items()}
 
 
 def streams_of(model, batch, masks, samples):
@@ -203,8 +203,8 @@ def train_naively(options, initial, *streams):
     return {**stack(steps), **final, **sums}
 
 
-def assert_same_training(found, expected, *left_out):
-    for name, own in found.items():
+def assert_same_training(actual, expected, *left_out):
+    for name, own in actual.items():
         kind = name.partition("/")[0]
         if kind in left_out:
             continue
@@ -234,11 +234,11 @@ def samples_of_run(sampler, arrays):
 def test_training_is_that_of_bilm_tf(run, tmp_path):
     """The naive model is compared, too: it is the oracle of other models."""
     options, arrays = load_run(run)
-    found, streams = train(0, options, tmp_path, arrays=arrays)
-    naive = train_naively(options, found, streams)
-    assert_same_training(found, arrays, "grad")
+    trained, streams = train(0, options, tmp_path, arrays=arrays)
+    naive = train_naively(options, trained, streams)
+    assert_same_training(trained, arrays, "grad")
     assert_same_training(naive, arrays, "grad")
-    assert_same_training(found, naive, "init", "batch")
+    assert_same_training(trained, naive, "init", "batch")
     if "sampled" not in run:
         for name in naive:
             if name.startswith("grad/"):
@@ -284,7 +284,7 @@ def test_training_is_the_naive_one(n_processes, base, changes, tmp_path):
         replicas = run_processes(n_processes, tmp_path, train, options, tmp_path, n_processes)
     runs, streams = zip(*replicas)
     expected = train_naively(options, runs[0], *streams)
-    found = {}
+    merged = {}
     for name, values in runs[0].items():
         of_all = [run[name] for run in runs]
         if "loss" in name:
@@ -292,9 +292,9 @@ def test_training_is_the_naive_one(n_processes, base, changes, tmp_path):
         elif name.startswith("state"):
             values = np.concatenate(of_all, 1)
         elif name == "grad_norm" or name.startswith("final"):
-            assert all((each == values).all() for each in of_all)
-        found[name] = values
-    assert_same_training(found, expected, "init", "batch")
+            assert all((array == values).all() for array in of_all)
+        merged[name] = values
+    assert_same_training(merged, expected, "init", "batch")
     if n_processes == 2 and streams[0][0]["forward"].samples is not None:
         for own, other in zip(*streams):
             assert not torch.equal(own["forward"].samples[0], other["forward"].samples[0])
@@ -321,10 +321,10 @@ def few_words(rank, vocab, batch, n_rows):
 def test_processes_with_different_numbers_of_words(vocab, tmp_path):
     """Each word has the same weight, and each process the gradients that the others wait for."""
     batch = next(read(vocab, max_characters_per_token=None))
-    found = run_processes(2, tmp_path, few_words, vocab, batch, [1, 0])
+    results = run_processes(2, tmp_path, few_words, vocab, batch, [1, 0])
     (loss, forward, backward), kinds = few_words(0, vocab, batch, [1])
     expected = [loss + backward / 2, forward, 2 * backward], [forward / 2, forward, 0.0]
-    for (losses, kinds_of_process), values in zip(found, expected):
+    for (losses, kinds_of_process), values in zip(results, expected):
         assert losses == pytest.approx(values) and kinds_of_process == kinds
 
 
@@ -420,7 +420,7 @@ def test_training_goes_on_after_a_validation_and_in_another_process(vocab, caplo
 def test_precision_of_training(vocab, num_samples):
     """Evaluation is in float32, and autocast changes nothing."""
     batch = next(read(vocab, batch_size=1))
-    found = []
+    results = []
     for precision, autocast in itertools.product(("float32", "bfloat16"), (False, True)):
         torch.manual_seed(1)
         settings = {"num_samples": num_samples, "precision": precision}
@@ -430,9 +430,9 @@ def test_precision_of_training(vocab, num_samples):
         loss.backward()
         gradients = [parameter.grad.to_dense() for parameter in model.parameters()]
         assert all(gradient.dtype == torch.float32 for gradient in gradients)
-        found.append((loss.item(), evaluated.item(), [each.norm() for each in gradients]))
-    assert found[0] == found[1] and found[2] == found[3] and found[0][1] == found[2][1]
-    assert 0 < abs(found[2][0] - found[0][0]) < 0.01 * found[0][0]
+        results.append((loss.item(), evaluated.item(), [gradient.norm() for gradient in gradients]))
+    assert results[0] == results[1] and results[2] == results[3] and results[0][1] == results[2][1]
+    assert 0 < abs(results[2][0] - results[0][0]) < 0.01 * results[0][0]
 
 
 @pytest.mark.parametrize(

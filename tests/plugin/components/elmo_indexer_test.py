@@ -33,24 +33,24 @@ def test_fields_and_indices_equal_those_of_allennlp(settings):
     assert type(ours) is ELMoTokenCharactersIndexer
     theirs = elmo_indexer.ELMoTokenCharactersIndexer(**settings)
     texts = [random_.choices(WORDS, k=n) for n in (5, 1, 12, 0, 40)]
-    made = []
+    tensors = []
     for indexer in (ours, theirs):
         fields = [field_of(words, indexer) for words in texts]
         lists = [ListField(fields[:2]), ListField(fields[2:3])]
-        made.append((tensors_of(fields), tensors_of(lists)))
-    torch.testing.assert_close(*made, rtol=0, atol=0)
-    found, expected = (
+        tensors.append((tensors_of(fields), tensors_of(lists)))
+    torch.testing.assert_close(*tensors, rtol=0, atol=0)
+    actual, expected = (
         indexer.tokens_to_indices([Token(word) for word in WORDS], Vocabulary())
         for indexer in (ours, theirs)
     )
-    assert found == expected and expected == found
-    assert list(found["elmo_tokens"]) == expected["elmo_tokens"]
-    assert ours.get_padding_lengths(found) == theirs.get_padding_lengths(expected)
+    assert actual == expected and expected == actual
+    assert list(actual["elmo_tokens"]) == expected["elmo_tokens"]
+    assert ours.get_padding_lengths(actual) == theirs.get_padding_lengths(expected)
     assert ours.get_empty_token_list() == theirs.get_empty_token_list()
     # Also from AllenNLP's indices, and with a length that is too short
     for length in ({"elmo_tokens": 3}, {"elmo_tokens": 100}):
-        for each in (found, expected):
-            padded = ours.as_padded_tensor_dict(each, length)["elmo_tokens"]
+        for indices in (actual, expected):
+            padded = ours.as_padded_tensor_dict(indices, length)["elmo_tokens"]
             wanted = theirs.as_padded_tensor_dict(expected, length)["elmo_tokens"]
             assert torch.equal(padded, wanted)
 

@@ -90,15 +90,15 @@ def test_words_of_a_namespace_equal_their_characters(files):
     _, characters = batch_of(vocab, None, "Alice saw ﬁsh", "saw")
     # Cached vectors don't depend on the characters.
     no_characters = {**tensors["elmo"], "elmo_tokens": torch.zeros(2, 3, 50).long()}
-    for each in (tensors["elmo"], no_characters):
-        assert_close(cached(**each), plain(**characters["elmo"]))
+    for inputs in (tensors["elmo"], no_characters):
+        assert_close(cached(**inputs), plain(**characters["elmo"]))
     # Batches with unknown words, or without word ids, are computed from characters.
     _, other = batch_of(vocab, "elmo_words", "Alice met Bob", "saw")
     assert other["elmo"]["word_inputs"].tolist()[0][1:] == [-1, -1]
     assert util.get_text_field_mask(other).tolist() == [[True] * 3, [True, False, False]]
     _, characters = batch_of(vocab, None, "Alice met Bob", "saw")
-    for each in (other, characters):
-        assert_close(cached(**each["elmo"]), plain(**characters["elmo"]))
+    for batch in (other, characters):
+        assert_close(cached(**batch["elmo"]), plain(**characters["elmo"]))
 
 
 @pytest.mark.parametrize("namespace", ["nothing", "some_tags"])

@@ -22,12 +22,12 @@ def test_it_is_allennlps_lstm(masked):
     weights = torch.randn(4, 7, 8)
     results = []
     for encoder in encoders:
-        given = inputs.clone().requires_grad_()
-        output = encoder(given, mask if masked or encoder is theirs else None)
+        leaf = inputs.clone().requires_grad_()
+        output = encoder(leaf, mask if masked or encoder is theirs else None)
         (output * weights).sum().backward()
         gradients = [parameter.grad for parameter in encoder.parameters()]
-        results.append([output.detach(), given.grad, *gradients])
-    assert all(each.any() for each in results[0])
+        results.append([output.detach(), leaf.grad, *gradients])
+    assert all(tensor.any() for tensor in results[0])
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
 
 

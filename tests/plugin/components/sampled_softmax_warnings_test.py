@@ -22,10 +22,10 @@ def test_only_a_wrong_order_is_warned_about_once(n_words, order, n_tokens, caplo
     warn = SampledSoftmaxWarnings(n_words, 20)
     for targets in torch.from_numpy(ids).split(128):
         warn(targets)
-    first, *others = (record.getMessage() for record in caplog.records)
+    first, *later = (record.getMessage() for record in caplog.records)
     assert re.search(f"softmax over 20 samples, .* not compare .* softmax over {n_words}", first)
-    assert len(others) == (order != "frequency" and n_tokens > 2**14)
-    assert all("not in the order of the frequency of its words" in each for each in others)
+    assert len(later) == (order != "frequency" and n_tokens > 2**14)
+    assert all("not in the order of the frequency of its words" in message for message in later)
 
 
 @pytest.mark.parametrize("word, is_warned_of", [(51, False), (52, True)])

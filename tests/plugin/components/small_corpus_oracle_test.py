@@ -82,13 +82,13 @@ def perplexities(tensors, tied, vocab):
 
 def masked_kernels(tensors, masks):
     """The kernels with zeros for the recurrent weights that are dropped."""
-    found = dict(tensors)
+    masked = dict(tensors)
     kernels = [name for name in tensors if name.endswith("/kernel") and "projection" not in name]
     for name, mask in zip(kernels, masks, strict=True):
         i, f, j, o = mask.chunk(4)  # the order of the gates in our model
         recurrent = torch.cat([i, j, f, o]).t()
-        found[name] = tensors[name] * torch.cat([torch.ones_like(recurrent), recurrent])
-    return found
+        masked[name] = tensors[name] * torch.cat([torch.ones_like(recurrent), recurrent])
+    return masked
 
 
 @pytest.fixture

@@ -42,9 +42,9 @@ def test_epochs_are_the_passes_of_the_reader(make, corpus, n_batches, num_worker
     epochs = (loader.reader.batches(corpus, epoch, 0, VOCAB) for epoch in itertools.count())
     batches = itertools.chain.from_iterable(epochs)
     for _ in range(1 if n_batches == 1000 else 3):
-        found = list(loader)
-        assert_equal(found, list(itertools.islice(batches, len(found))))
-        assert len(found) == len(loader) and len(found) == (n_batches or len(found))
+        loaded = list(loader)
+        assert_equal(loaded, list(itertools.islice(batches, len(loaded))))
+        assert len(loaded) == len(loader) and len(loaded) == (n_batches or len(loaded))
 
 
 def test_settings_that_are_refused(make, tmp_path):

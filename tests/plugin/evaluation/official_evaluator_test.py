@@ -46,18 +46,18 @@ def test_each_task_has_its_score(task):
         pytest.skip("srl-eval.pl needs perl")
     key, right, score = CASES[task]
     instances = []
-    for each in right:
-        metadata = {"words": WORDS, "verb_index": 1, "gold_tags": each, "clusters": each}
-        metadata.update(answer_texts=[each], gold_tree=each)
+    for answer in right:
+        metadata = {"words": WORDS, "verb_index": 1, "gold_tags": answer, "clusters": answer}
+        metadata.update(answer_texts=[answer], gold_tree=answer)
         fields = {"metadata": MetadataField(metadata)}
         if key == "tags":
-            fields["tags"] = SequenceLabelField(each, TextField(list(map(Token, WORDS))))
+            fields["tags"] = SequenceLabelField(answer, TextField(list(map(Token, WORDS))))
         if key == "label":
-            fields = {"label": LabelField(each)}
+            fields = {"label": LabelField(answer)}
         instances.append(Instance(fields))
     for predicted, is_right in ((right, True), ([right[0], right[0]], False)):
-        found = official_scores(task, instances, [{key: each} for each in predicted])
-        assert (found[score] == 100) == is_right and found[score] > 0
+        scores = official_scores(task, instances, [{key: answer} for answer in predicted])
+        assert (scores[score] == 100) == is_right and scores[score] > 0
 
 
 @pytest.fixture(scope="module")

@@ -37,12 +37,12 @@ def test_conlleval_is_the_script(tags):
     counts = expected["overall"]["tags"]["stats"]
     assert scores["accuracy"] == pytest.approx(100 * counts["correct"] / counts["gold"])
     of_all = {"": expected["overall"]["chunks"]}
-    of_types = {f"-{kind}": found for kind, found in expected["slots"]["chunks"].items()}
+    of_types = {f"-{kind}": result for kind, result in expected["slots"]["chunks"].items()}
     assert len(scores) == 1 + 3 * (1 + len(of_types))
-    for suffix, found in {**of_all, **of_types}.items():
-        assert 0.1 < found["evals"]["f1"] < 0.9
+    for suffix, result in {**of_all, **of_types}.items():
+        assert 0.1 < result["evals"]["f1"] < 0.9
         for name, key in (("precision", "prec"), ("recall", "rec"), ("f1", "f1")):
-            assert scores[name + suffix] == pytest.approx(100 * found["evals"][key])
+            assert scores[name + suffix] == pytest.approx(100 * result["evals"][key])
 
 
 @needs_perl
@@ -64,8 +64,8 @@ def test_coreference_example_of_pradhan_et_al():
     scores = scorers.coreference([["abc", "defg"]], [["ab", "cd", "fghi"]])
     expected = {"muc": (40, 40, 40), "b_cubed": (41.67, 50, 45.45), "ceafe": (65, 43.33, 52)}
     for name, numbers in expected.items():
-        found = [scores[f"{kind}-{name}"] for kind in ("recall", "precision", "f1")]
-        assert found == pytest.approx(numbers, abs=0.01)
+        actual = [scores[f"{kind}-{name}"] for kind in ("recall", "precision", "f1")]
+        assert actual == pytest.approx(numbers, abs=0.01)
     assert scores["f1"] == pytest.approx((40 + 45.45 + 52) / 3, abs=0.01)
 
 
@@ -78,18 +78,18 @@ def test_coreference_is_that_of_scorch(smallest):
         clusters = {}
         for i in range(20):
             clusters.setdefault(choose.randint(0, 6), []).append((i, i))
-        return [each for key, each in clusters.items() if len(each) >= smallest and key < 5]
+        return [spans for key, spans in clusters.items() if len(spans) >= smallest and key < 5]
 
     pairs = [[document() for _ in range(20)] for _ in range(2)]
     gold, predicted = (
-        [{(n, *each) for each in cluster} for n, some in enumerate(documents) for cluster in some]
+        [{(n, *span) for span in cluster} for n, some in enumerate(documents) for cluster in some]
         for documents in pairs
     )
     scores = scorers.coreference(*pairs)
     for name, metric in (("muc", muc), ("b_cubed", b_cubed), ("ceafe", ceaf_e)):
         expected = [100 * score for score in metric(gold, predicted)]
-        found = [scores[f"{kind}-{name}"] for kind in ("recall", "precision", "f1")]
-        assert found == pytest.approx(expected)
+        actual = [scores[f"{kind}-{name}"] for kind in ("recall", "precision", "f1")]
+        assert actual == pytest.approx(expected)
     assert scores["f1"] == pytest.approx(100 * conll2012(gold, predicted))
 
 
