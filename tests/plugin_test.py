@@ -122,10 +122,10 @@ for path in sys.argv[1:]:
 def test_pickles_with_former_names_of_modules(tmp_path, subprocess_environment):
     embedder = ElmoTokenEmbedder("tiny", "tiny", initial_state="zero").eval()
     ids = allennlp_elmo_plugin.batch_to_ids([["A", "sentence"], ["Another"]])
-    made = [(embedder, ids, embedder(ids).detach()), (ELMoTokenCharactersIndexer(), None, None)]
-    made.append((ElmoEmbedder("tiny"), None, None))
-    for number, each in enumerate(made):
-        pickled = pickle.dumps(each, protocol=2)  # where names of modules are lines
+    cases = [(embedder, ids, embedder(ids).detach()), (ELMoTokenCharactersIndexer(), None, None)]
+    cases.append((ElmoEmbedder("tiny"), None, None))
+    for number, case in enumerate(cases):
+        pickled = pickle.dumps(case, protocol=2)  # where names of modules are lines
         for module, former in MOVED.items():
             new, old = (f"callennlp_elmo_plugin.{name}\n".encode() for name in (module, former))
             assert number or new in pickled or "indexer" in module

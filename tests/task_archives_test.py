@@ -64,16 +64,16 @@ def outputs(model):
     """Return all numbers that a model gives, for each of the `BATCHES`."""
     model.eval()
     indexers = {"tokens": SingleIdTokenIndexer(), "elmo": ELMoTokenCharactersIndexer()}
-    found = []
+    numbers = []
     for sentences in BATCHES:
-        texts = [TextField(list(map(Token, each.split())), indexers) for each in sentences]
+        texts = [TextField(list(map(Token, sentence.split())), indexers) for sentence in sentences]
         batch = Batch([Instance({"tokens": text}) for text in texts])
         batch.index_instances(model.vocab)
         with torch.no_grad():
             output = model(**batch.as_tensor_dict())
-        tensors = [each for _, each in sorted(output.items()) if torch.is_tensor(each)]
-        found.append(torch.cat([each.double().flatten() for each in tensors]).tolist())
-    return found
+        tensors = [value for _, value in sorted(output.items()) if torch.is_tensor(value)]
+        numbers.append(torch.cat([tensor.double().flatten() for tensor in tensors]).tolist())
+    return numbers
 
 
 def make(folder, files):
@@ -81,7 +81,7 @@ def make(folder, files):
     vocab = Vocabulary()
     vocab.add_tokens_to_namespace(" ".join(SENTENCES).split(), "tokens")
     vocab.add_tokens_to_namespace(["O", "B-A", "I-A"], "labels")
-    made = {}
+    results = {}
     for kind in KINDS:
         params = model_params(kind, files)
         torch.manual_seed(len(kind))
@@ -97,8 +97,8 @@ def make(folder, files):
         vocab.save_to_files(str(target / "vocabulary"))
         torch.save(model.state_dict(), target / "best.th")
         archive_model(target)
-        made[kind] = outputs(model)
-    return made
+        results[kind] = outputs(model)
+    return results
 
 
 def use(folder):
@@ -111,23 +111,23 @@ def outcomes(tmp_path_factory, subprocess_environment):
     """What models give, by who made and who used them."""
     folder = tmp_path_factory.mktemp("archives")
     files = dict(zip(("options_file", "weight_file"), write_random_elmo(folder, seed=3)))
-    made = make(folder / "ours", files)
+    ours_made = make(folder / "ours", files)
     arguments = [str(folder / "theirs"), str(folder / "ours"), json.dumps(files)]
     command = [sys.executable, __file__, *arguments]
     captured = {"capture_output": True, "encoding": "utf-8", "timeout": 600}
     process = subprocess.run(command, env=subprocess_environment, **captured)
     assert process.returncode == 0, process.stderr
     theirs_made, ours_used = json.loads(process.stdout.splitlines()[-1])
-    return (ours_used, made), (use(folder / "theirs"), theirs_made)
+    return (ours_used, ours_made), (use(folder / "theirs"), theirs_made)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_archives_are_exchanged_with_and_without_the_plugin(outcomes, kind):
-    for found, expected in outcomes:
-        assert len(expected[kind]) == len(BATCHES)
-        for used, made in zip(found[kind], expected[kind], strict=True):
-            assert np.std(made) > 1e-2
-            np.testing.assert_allclose(used, made, atol=1e-5)
+    for used, made in outcomes:
+        assert len(made[kind]) == len(BATCHES)
+        for actual, expected in zip(used[kind], made[kind], strict=True):
+            assert np.std(expected) > 1e-2
+            np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 if __name__ == "__main__":

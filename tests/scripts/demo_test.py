@@ -21,12 +21,12 @@ def test_demo(tmp_path, repository_root, subprocess_environment):
     assert refused.returncode == 1 and "not from an earlier demo" in refused.stderr
     (tmp_path / ".made-by-elmo-demo").touch()
     printed = subprocess.check_output(command, env=environment, encoding="utf-8")
-    found = re.search(r"unigram model +([\d.]+).*\n +bidirectional LSTM +([\d.]+) ", printed)
-    assert found is not None and 100 < float(found[1]) < 600
+    match = re.search(r"unigram model +([\d.]+).*\n +bidirectional LSTM +([\d.]+) ", printed)
+    assert match is not None and 100 < float(match[1]) < 600
     assert printed.count("\nepoch ") == 1  # a log file
     assert not re.search(r"%\||nltk_data|- INFO -", printed)
     metrics = json.loads((tmp_path / "heldout.json").read_text(encoding="utf-8"))
-    assert float(found[2]) == pytest.approx(metrics["forward_perplexity"], abs=0.1)
+    assert float(match[2]) == pytest.approx(metrics["forward_perplexity"], abs=0.1)
     assert len(re.findall(r"^ +-?\d\.\d\d .*\[set\]", printed, re.MULTILINE)) == 10
     with h5py.File(tmp_path / "layers.hdf5", "r") as layers:
         assert layers["0"].shape[1] == 128

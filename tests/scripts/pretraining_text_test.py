@@ -45,7 +45,7 @@ def test_texts_have_no_sentences_of_test_sets(tmp_path, repository_root, monkeyp
     write_data(data, script["HELD_OUT_NOVELS"])
     monkeypatch.setattr(sys, "argv", ["", str(data), str(out), "--reviews"])
     script["main"]()
-    made = {path.name: path.read_text("utf-8").splitlines() for path in out.iterdir()}
+    texts = {path.name: path.read_text("utf-8").splitlines() for path in out.iterdir()}
     # Lines of the passage, lines between them, and a line that is further on; line 60 is empty.
     left_out = {*range(10, 31), 55, 60}
     novels = [sentence(f"n{i}") for i in range(70) if i not in left_out]
@@ -53,11 +53,11 @@ def test_texts_have_no_sentences_of_test_sets(tmp_path, repository_root, monkeyp
     # Lines 5 to 7 are a review of the test set; one of the test reviews only quotes line 20.
     reviews = [sentence(f"r{i}") for i in range(30) if i not in (5, 6, 7)]
     train = novels + wikitext + reviews[:-6]
-    assert made["train.txt"] != train and sorted(made["train.txt"]) == sorted(train)
-    assert made["novels.valid.txt"][0] == "CHAPTER I" and len(made["novels.valid.txt"]) == 10
-    assert len(made["novels.test.txt"]) == 20
-    held_out = made["novels.valid.txt"] + made["wiki.valid.txt"] + reviews[-6:-3]
-    assert made["valid.txt"] == held_out and made["reviews.test.txt"] == reviews[-3:]
+    assert texts["train.txt"] != train and sorted(texts["train.txt"]) == sorted(train)
+    assert texts["novels.valid.txt"][0] == "CHAPTER I" and len(texts["novels.valid.txt"]) == 10
+    assert len(texts["novels.test.txt"]) == 20
+    held_out = texts["novels.valid.txt"] + texts["wiki.valid.txt"] + reviews[-6:-3]
+    assert texts["valid.txt"] == held_out and texts["reviews.test.txt"] == reviews[-3:]
     # "n't" is written in the ways of several tokenizers.
     runs = script["runs"]
     expected = runs("he didn't see it -- so he was")

@@ -53,8 +53,8 @@ def test_squad_is_split_by_articles(tmp_path):
     (tmp_path / "all.json").write_text(json.dumps({"version": "1.1", "data": articles}))
     run("split_squad.py", tmp_path / "all.json", tmp_path)
     for name, titles in {"train": [*range(8), *range(10, 18)], "dev": [8, 18]}.items():
-        found = json.loads((tmp_path / f"{name}.json").read_text())["data"]
-        assert [article["title"] for article in found] == titles
+        part = json.loads((tmp_path / f"{name}.json").read_text())["data"]
+        assert [article["title"] for article in part] == titles
 
 
 def test_trees_are_written_without_empty_elements(tmp_path):

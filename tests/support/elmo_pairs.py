@@ -33,7 +33,7 @@ class Pair(NamedTuple):
 
 def make_pair(*classes, **arguments):
     """Return ours and AllenNLP's, whose parameters are the same, in an optimizer's order too."""
-    pair = Pair(*(each(**arguments) for each in classes))
+    pair = Pair(*(cls(**arguments) for cls in classes))
     for module in pair:
         torch.manual_seed(1)
         for name, parameter in module.named_parameters():

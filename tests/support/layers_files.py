@@ -17,6 +17,6 @@ def make_text(n_lines, seed=0):
 
 def assert_same_files(path, other):
     """Compare two HDF5 files, dataset by dataset, to the bit."""
-    arrays, others = read_arrays(path), read_arrays(other)
-    np.testing.assert_equal(arrays, others)
-    assert all(arrays[key].dtype == others[key].dtype for key in arrays)
+    arrays, other_arrays = read_arrays(path), read_arrays(other)
+    np.testing.assert_equal(arrays, other_arrays)
+    assert all(arrays[key].dtype == other_arrays[key].dtype for key in arrays)

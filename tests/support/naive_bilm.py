@@ -158,11 +158,11 @@ class NaiveBiLm:
                 gradient = gradients[name] * (largest / max(norm, largest))
                 self.accumulators[name] += gradient**2
                 values -= LEARNING_RATE * gradient / self.accumulators[name].sqrt()
-        found = {f"loss_{direction}": loss.item() for direction, loss in losses.items()}
-        found.update(total_loss=total.item(), grad_norm=norm)
-        found.update((f"grad/{name}", gradient) for name, gradient in gradients.items())
+        record = {f"loss_{direction}": loss.item() for direction, loss in losses.items()}
+        record.update(total_loss=total.item(), grad_norm=norm)
+        record.update((f"grad/{name}", gradient) for name, gradient in gradients.items())
         for (replica, direction, layer), state in self.states.items():
             for name, values in zip("cm", state):
                 key = f"state/{direction}/layer{layer}/{name}"
-                found[key] = torch.cat([found[key], values]) if replica else values
-        return found
+                record[key] = torch.cat([record[key], values]) if replica else values
+        return record

@@ -97,17 +97,17 @@ class _Operators(TorchDispatchMode):
 
 def _check(name, arguments, args, kwargs):
     """Return whether inputs are on the GPU; refuse those on several devices."""
-    given = {**dict(zip([each.name for each in arguments], args)), **kwargs}
-    if not any(map(_is_on_gpu, _tensors(given))):
+    inputs = {**dict(zip([arg.name for arg in arguments], args)), **kwargs}
+    if not any(map(_is_on_gpu, _tensors(inputs))):
         return False
-    for each in arguments:
-        is_written = each.alias_info is not None and each.alias_info.is_write
-        is_index = each.name == "indices" and name in _INDEXING
-        may_be_on_cpu = is_index or each.name in ("lengths", "batch_sizes")
-        for tensor in _tensors(given.get(each.name)):
+    for arg in arguments:
+        is_written = arg.alias_info is not None and arg.alias_info.is_write
+        is_index = arg.name == "indices" and name in _INDEXING
+        may_be_on_cpu = is_index or arg.name in ("lengths", "batch_sizes")
+        for tensor in _tensors(inputs.get(arg.name)):
             is_number = tensor.dim() == 0 and not is_written
             if not (_is_on_gpu(tensor) or may_be_on_cpu or is_number):
-                raise RuntimeError(f"{each.name} of {name} is on the CPU, and others on the GPU")
+                raise RuntimeError(f"{arg.name} of {name} is on the CPU, and others on the GPU")
     return True
 
 
@@ -192,7 +192,7 @@ def _resolve(device):
 
 
 def _tensors(value):
-    return [each for each in tree_leaves(value) if isinstance(each, torch.Tensor)]
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def _is_on_gpu(tensor):

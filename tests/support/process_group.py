@@ -20,6 +20,6 @@ def _run(rank, world_size, folder, function, arguments):
 
 def run_processes(world_size, folder, function, *arguments):
     """Return what a function, called with the rank, returns in each process of a group."""
-    given = world_size, str(folder), function, arguments
-    mp.start_processes(_run, given, world_size, start_method="fork")
+    args = world_size, str(folder), function, arguments
+    mp.start_processes(_run, args, world_size, start_method="fork")
     return [pickle.loads((folder / f"{rank}.pickle").read_bytes()) for rank in range(world_size)]

@@ -68,7 +68,7 @@ def write_index(path, entries, block_entries=20, compression=0):
 
 def entry(shape, size, offset=0, dtype=1, shard=0):
     """The value of a variable in the table, but for its checksum."""
-    dimensions = b"".join(_message(2, _number(1, each)) for each in shape)
+    dimensions = b"".join(_message(2, _number(1, dim)) for dim in shape)
     numbers = _number(3, shard) + _number(4, offset) + _number(5, size)
     return _number(1, dtype) + _message(2, dimensions) + numbers
 

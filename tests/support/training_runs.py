@@ -59,9 +59,9 @@ def train_here(config, folder, kill_at=0):
     folder.mkdir(exist_ok=True)
     with patch.object(WriteLosses, "after_batch", kill):
         loop = TrainModel.from_params(params=params, serialization_dir=str(folder), local_rank=0)
-        found = loop.run()
-        loop.finish(found)
-    return found
+        results = loop.run()
+        loop.finish(results)
+    return results
 
 
 def start(config, folder):
@@ -84,9 +84,9 @@ def start(config, folder):
 
 def finish(process, folder, status=0):
     """Wait for a process of `start`, check its exit status and return what it printed."""
-    found = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     printed = Path(f"{folder}.output").read_text(encoding="utf-8")
-    assert found == status, printed
+    assert code == status, printed
     return printed
 
 
@@ -94,8 +94,8 @@ def losses(folder, rank=0):
     """A process's losses of each batch; those of a batch trained twice have to be the same."""
     seen = {}
     for line in (folder / f"losses{rank}.jsonl").read_text().splitlines():
-        epoch, *others = json.loads(line)
-        assert seen.setdefault((epoch, others[0]), others) == others
+        epoch, *values = json.loads(line)
+        assert seen.setdefault((epoch, values[0]), values) == values
     return seen
 
 
@@ -109,8 +109,8 @@ def assert_equal_runs(folder, whole):
     assert metrics(folder) == metrics(whole)
     for file in whole.glob("metrics_epoch_*.json"):
         assert metrics(folder, file.stem) == metrics(whole, file.stem)
-    found, expected = (torch.load(f / "best.th") for f in (folder, whole))
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    actual, expected = (torch.load(f / "best.th") for f in (folder, whole))
+    assert all(torch.equal(actual[name], expected[name]) for name in expected)
 
 
 def write_data(folder):

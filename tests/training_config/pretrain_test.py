@@ -91,13 +91,13 @@ def test_training_fine_tuning_and_evaluation_agree(config, tmp_path):
     """Before its first update, a fine-tuned model is its source; then it needs that no more."""
     first, second, run = (tmp_path / name for name in ("first", "second", "run"))
     train_model(config("small", **{"model.num_samples": 0, "trainer.num_epochs": 3}), first)
-    archive, found = f"{first}/model.tar.gz", metrics(first)
-    assert 1 < found["best_validation_perplexity"] < 0.8 * 43  # words
+    archive, trained = f"{first}/model.tar.gz", metrics(first)
+    assert 1 < trained["best_validation_perplexity"] < 0.8 * 43  # words
     evaluated = evaluate_from_archive(archive, config("small")["validation_data_path"])
     callbacks = {"trainer.callbacks": ["initial_validation"]}
     train_model(config("fine_tune", archive, **{"trainer.num_epochs": 1}, **callbacks), second)
     for name in ("perplexity", "forward_perplexity", "backward_perplexity", "loss"):
-        expected = found[f"best_validation_{name}"]
+        expected = trained[f"best_validation_{name}"]
         assert evaluated[name] == pytest.approx(expected, rel=1e-5)
         assert metrics(second)[f"initial_validation_{name}"] == pytest.approx(expected, rel=1e-6)
 

@@ -64,12 +64,12 @@ def test_config_makes_a_model_that_learns_from_its_data(task, suffix, load, elmo
     assert params["trainer"]["validation_metric"] == f"+{task[-1]}"
     regularizer = params["model"].get("regularizer", {})
     params.pop("evaluation", None)  # as the command does
-    made = TrainModel.from_params(params, serialization_dir=str(tmp_path), local_rank=0)
-    made.model.train()
-    outputs = made.model(**next(iter(made.trainer.data_loader)))
-    (outputs["loss"] + (made.model.get_regularization_penalty() or 0)).backward()
+    loop = TrainModel.from_params(params, serialization_dir=str(tmp_path), local_rank=0)
+    loop.model.train()
+    outputs = loop.model(**next(iter(loop.trainer.data_loader)))
+    (outputs["loss"] + (loop.model.get_regularization_penalty() or 0)).backward()
     assert math.isfinite(outputs["loss"].item())
-    elmos = [module for module in made.model.modules() if isinstance(module, Elmo)]
+    elmos = [module for module in loop.model.modules() if isinstance(module, Elmo)]
     assert len(elmos) == bool(suffix)
     for module in elmos:
         files = str(elmo / "options.json"), str(elmo / "weights.hdf5")
@@ -84,13 +84,13 @@ def test_config_makes_a_model_that_learns_from_its_data(task, suffix, load, elmo
             for parameter in mixes:
                 parameter.fill_(2.0)
         expected = rule["alpha"] * 4 * len(mixes)
-        assert made.model.get_regularization_penalty().item() == pytest.approx(expected)
+        assert loop.model.get_regularization_penalty().item() == pytest.approx(expected)
 
 
 def test_srl_with_the_model_of_5_5_billion_words(load, elmo, monkeypatch):
     module = "allennlp_elmo_plugin.pretrained.find_model"
     monkeypatch.setattr(f"{module}.cached_path", lambda address: str(elmo / "options.json"))
-    found, expected = (load(TASKS[0], suffix).as_dict(True) for suffix in ("_elmo_5.5b", "_elmo"))
+    actual, expected = (load(TASKS[0], suffix).as_dict(True) for suffix in ("_elmo_5.5b", "_elmo"))
     embedder = expected["model"]["text_field_embedder"]["token_embedders"]["elmo"]
     embedder.update(options_file="original-5.5b", weight_file="original-5.5b")
-    assert found == expected
+    assert actual == expected

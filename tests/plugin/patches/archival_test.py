@@ -56,8 +56,8 @@ def here(tmp_path, monkeypatch):
     return here
 
 
-def assert_same_weights(found, expected):
-    torch.testing.assert_close(found.state_dict(), expected.state_dict(), rtol=0, atol=0)
+def assert_same_weights(actual, expected):
+    torch.testing.assert_close(actual.state_dict(), expected.state_dict(), rtol=0, atol=0)
 
 
 def assert_moved_archive_is(trained, name):
@@ -144,8 +144,8 @@ def test_interruptions_and_files_that_are_gone(here, monkeypatch):
     warning = MagicMock()
     monkeypatch.setattr(our_archival.logger, "warning", warning)
     path = archival.archive_model(here / "model")
-    (given,) = [call.args for call in warning.call_args_list]
-    assert "without its ELMo files: elmo: there is no weights.hdf5" in given[0] % given[1:]
+    (args,) = [call.args for call in warning.call_args_list]
+    assert "without its ELMo files: elmo: there is no weights.hdf5" in args[0] % args[1:]
     with tarfile.open(path) as archive:
         assert not [name for name in archive.getnames() if name.startswith(("fta", "files"))]
     # An archive without them, as AllenNLP 2.10.1 makes it, takes them from their places.
@@ -153,8 +153,8 @@ def test_interruptions_and_files_that_are_gone(here, monkeypatch):
     assert load_archive(path).model is not None
 
 
-@pytest.mark.parametrize("given", [["no*.txt"], None])
-def test_included_files(tmp_path, here, given):
+@pytest.mark.parametrize("patterns", [["no*.txt"], None])
+def test_included_files(tmp_path, here, patterns):
     train("elmo", "elmo", name="model[1]*")
     folder = here / "model[1]*"
     config = json.loads((folder / "config.json").read_text()) | {"include_in_archive": ["note.txt"]}
@@ -162,14 +162,14 @@ def test_included_files(tmp_path, here, given):
     (folder / "note.txt").write_text("note", encoding="utf-8")
     (folder / "best.th").rename(folder / "link.th")  # as of a checkpoint that is the best
     (folder / "best.th").symlink_to("link.th")
-    path = archival.archive_model(folder, archive_path=tmp_path, include_in_archive=given)
+    path = archival.archive_model(folder, archive_path=tmp_path, include_in_archive=patterns)
     assert path == str(tmp_path / "model.tar.gz")
     with tarfile.open(path) as archive:
         assert archive.getmember("weights.th").isfile()
         assert set(archive.getnames()) == {
             *("config.json", "weights.th", "files_to_archive.json", "meta.json", "metrics.json"),
             *(f"fta/{OPTIONS_KEY}", f"fta/{WEIGHT_KEY}", "note.txt", "vocabulary"),
-            *(f"vocabulary/{each.name}" for each in (folder / "vocabulary").iterdir()),
+            *(f"vocabulary/{file.name}" for file in (folder / "vocabulary").iterdir()),
         }
     (folder / "best.th").unlink()
     with pytest.raises(FileNotFoundError, match="best.th"):
@@ -177,7 +177,7 @@ def test_included_files(tmp_path, here, given):
 
 
 @pytest.mark.parametrize(
-    "section, found",
+    "section, paths",
     [
         ({"type": "elmo_token_embedder"}, DEFAULTS),
         ({"type": "elmo_token_embedder", "options_file": "small"}, ["small", DEFAULTS[1]]),
@@ -192,8 +192,8 @@ def test_included_files(tmp_path, here, given):
         ({"archive_file": None}, []),
     ],
 )
-def test_sections_of_a_config(section, found):
+def test_sections_of_a_config(section, paths):
     for config, place in (({"model": {"inner": [section]}}, "model.inner.0"), (section, "")):
         sections = our_archival._sections_with_files(config)
-        expected = [(place, section, found)] if found else []
-        assert [(*others, list(names.values())) for *others, names in sections] == expected
+        expected = [(place, section, paths)] if paths else []
+        assert [(*where, list(names.values())) for *where, names in sections] == expected

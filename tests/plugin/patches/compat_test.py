@@ -79,7 +79,7 @@ def parameters(sparse):
 
 
 def gradients(parameters):
-    return [None if each.grad is None else each.grad.to_dense() for each in parameters]
+    return [None if p.grad is None else p.grad.to_dense() for p in parameters]
 
 
 def gradient_norm(folder):
@@ -88,8 +88,8 @@ def gradient_norm(folder):
             dense, sparse = parameters(sparse=False), parameters(sparse=True)
             expected = torch.nn.utils.clip_grad_norm_(dense, max_norm, norm_type=norm_type)
             # A generator: parameters are gone over once.
-            found = clip((each for each in sparse), max_norm, norm_type)
-            torch.testing.assert_close(found, expected)
+            norm = clip((p for p in sparse), max_norm, norm_type)
+            torch.testing.assert_close(norm, expected)
             torch.testing.assert_close(gradients(sparse), gradients(dense))
             assert sparse[0].grad.is_sparse and sparse[0].grad.is_coalesced()
         clip(sparse[0], 1e-3)
@@ -146,20 +146,20 @@ SCENARIOS = {
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory, subprocess_environment):
     """The outcome of each scenario, without the plugin and with it."""
-    found = []
+    results = []
     for modules in ([], ["allennlp_elmo_plugin"]):
         folder = tmp_path_factory.mktemp("scenarios")
         command = [sys.executable, __file__, str(folder), *modules]
         captured = {"capture_output": True, "encoding": "utf-8", "timeout": 300}
         process = subprocess.run(command, env=subprocess_environment, **captured)
         assert process.returncode == 0, process.stderr
-        found.append(json.loads(process.stdout.splitlines()[-1]))
-    return found
+        results.append(json.loads(process.stdout.splitlines()[-1]))
+    return results
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_works_with_the_plugin_and_not_without(outcomes, scenario):
-    without, with_plugin = (each[scenario.__name__] for each in outcomes)
+    without, with_plugin = (outcome[scenario.__name__] for outcome in outcomes)
     assert with_plugin == "ok"
     error, is_needed = SCENARIOS[scenario]
     if not is_needed:

@@ -98,7 +98,7 @@ def test_a_classifier_of_elmo_alone_is_trained_and_explained(tmp_path):
     predictor = TextClassifierPredictor(model.eval(), reader)
     text = {"sentence": "rarely dreadful and very long"}
     outputs = predictor.predict_batch_json([text, {"sentence": "funny"}])
-    assert [each["token_ids"] for each in outputs] == [[1] * 5, [1, 0, 0, 0, 0]]
+    assert [output["token_ids"] for output in outputs] == [[1] * 5, [1, 0, 0, 0, 0]]
     for kind in ("SimpleGradient", "IntegratedGradient", "SmoothGradient"):
         interpreter = getattr(saliency_interpreters, kind)(predictor)
         (shares,) = interpreter.saliency_interpret_from_json(text)["instance_1"].values()
@@ -136,10 +136,10 @@ FUNCTIONS = [
 @pytest.mark.parametrize("original, ours", FUNCTIONS)
 def test_arguments(original, ours):
     """Ours may have more, at the end, and more defaults."""
-    found = list(inspect.signature(ours).parameters.values())
+    actual = list(inspect.signature(ours).parameters.values())
     expected = list(inspect.signature(original).parameters.values())
-    for mine, its in zip(found, expected):
+    for mine, its in zip(actual, expected):
         assert (mine.name, mine.kind) == (its.name, its.kind)
         assert its.default in (inspect.Parameter.empty, mine.default)
-    assert len(found) >= len(expected)
-    assert all(p.default is not inspect.Parameter.empty for p in found[len(expected) :])
+    assert len(actual) >= len(expected)
+    assert all(p.default is not inspect.Parameter.empty for p in actual[len(expected) :])

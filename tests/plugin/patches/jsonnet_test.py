@@ -35,13 +35,13 @@ def test_elmo_is_added_with_its_size(evaluated, tmp_path):
     options, weights = write_random_elmo(tmp_path / "elmo", projection_dim=7)
     elmo = {"type": "elmo_token_embedder", "options_file": options, "weight_file": weights}
     elmo.update(dropout=0.5, requires_grad=False)
-    found = evaluated(TEXT)
-    assert found["model"]["encoder"] == {"type": "lstm", "input_size": 5 + 2 * 7}
+    config = evaluated(TEXT)
+    assert config["model"]["encoder"] == {"type": "lstm", "input_size": 5 + 2 * 7}
     for reader in ("dataset_reader", "validation_dataset_reader"):
-        assert found[reader]["token_indexers"]["elmo"] == {"type": "elmo_characters"}
-    assert found["model"]["text_field_embedder"]["token_embedders"]["elmo"] == elmo
+        assert config[reader]["token_indexers"]["elmo"] == {"type": "elmo_characters"}
+    assert config["model"]["text_field_embedder"]["token_embedders"]["elmo"] == elmo
     l2 = {"type": "l2", "alpha": 0.001}
-    assert found["model"]["regularizer"] == {"regexes": [["scalar_parameters", l2]]}
+    assert config["model"]["regularizer"] == {"regexes": [["scalar_parameters", l2]]}
 
 
 def test_settings(evaluated):

@@ -62,9 +62,9 @@ def test_an_imported_model_continues_like_a_run_that_never_stopped(imported, tmp
         data_loader={"type": "truncated_bptt", "batches_per_epoch": N_AFTER},
         trainer={**trainer, "callbacks": [callback]},
     )
-    found = dict(train_model(Params(config), str(tmp_path / "run")).named_parameters())
+    trained = dict(train_model(Params(config), str(tmp_path / "run")).named_parameters())
     for name, parameter in whole.named_parameters():
-        torch.testing.assert_close(found[name], parameter, atol=3e-6, rtol=0, msg=name)
+        torch.testing.assert_close(trained[name], parameter, atol=3e-6, rtol=0, msg=name)
 
 
 def start(model, optimizer, path, epoch=0, batch=0):
@@ -125,8 +125,8 @@ def test_initial_validation(data, tmp_path, caplog):
     # As if all words were equally likely
     assert perplexity == pytest.approx(63, rel=0.1)
     (tmp_path / "run" / "metrics_initial.json").unlink()
-    found = train_here(config, tmp_path / "run")
-    assert {key: found[key] for key in first} == first
+    results = train_here(config, tmp_path / "run")
+    assert {key: results[key] for key in first} == first
     assert not (tmp_path / "run" / "metrics_initial.json").exists()
     config = write_config(tmp_path, data, {**changes, "validation_data_path": None})
     with pytest.raises(ConfigurationError, match="initial_validation needs validation_data_path"):

@@ -34,7 +34,7 @@ def test_the_last_one_that_has_both_files_is_loaded(tmp_path, kind):
     saving = WholeCheckpointer(folder)
     for n_batches in (5, 10):
         saving.save_checkpoint(trainer(0, n_batches))
-    names = {f"{each}_state_e0_b{n}.th" for each in KINDS for n in (5, 10)}
+    names = {f"{name}_state_e0_b{n}.th" for name in KINDS for n in (5, 10)}
     assert set(read_files(folder)) == names
     loaded = saving.load_checkpoint()
     assert loaded is not None and loaded.trainer_state["batches_in_epoch_completed"] == 10

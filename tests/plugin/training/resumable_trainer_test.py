@@ -87,12 +87,12 @@ def test_killed_at_every_batch(data, tmp_path, variant):
         with pytest.raises(Killed):
             train_here(config, tmp_path / "run", kill_at=batch)
     for folder in ("run", "moved"):
-        found = train_here(config, tmp_path / folder)
+        results = train_here(config, tmp_path / folder)
         assert_equal_runs(tmp_path / folder, tmp_path / "whole")
         # Then without the metrics, in a folder that was moved
         (tmp_path / folder).rename(tmp_path / "moved")
         (tmp_path / "moved" / "metrics.json").unlink()
-    assert ("test_loss" in found) == (variant == "token_model")
+    assert ("test_loss" in results) == (variant == "token_model")
 
 
 def test_killed_at_any_write(whole, tmp_path):
@@ -132,8 +132,8 @@ def test_more_epochs(data, whole, tmp_path):
 
 @pytest.mark.parametrize("settings, seconds", [({}, 600), ({"save_every_num_seconds": 5}, 5)])
 def test_checkpoints_by_time(settings, seconds, data, tmp_path):
-    given = {"trainer.checkpointer": settings, "trainer.validation_metric": ["-loss", "-reg_loss"]}
-    params = Params.from_file(write_config(tmp_path, data, given))
+    extra = {"trainer.checkpointer": settings, "trainer.validation_metric": ["-loss", "-reg_loss"]}
+    params = Params.from_file(write_config(tmp_path, data, extra))
     if not settings:
         del params["trainer"].params["checkpointer"]
     loop: Any = TrainModel.from_params(params=params, serialization_dir=str(tmp_path), local_rank=0)
@@ -163,7 +163,7 @@ def test_numbers_are_drawn_again(tmp_path, monkeypatch):
     """From a file that `torch.load` reads with `weights_only`, also on another device."""
     calls = []
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: f"of {device}")
-    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda *given: calls.append(given))
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda *args: calls.append(args))
     for before, now in ((CPU, CPU), (CPU, GPU), (GPU, CPU), (GPU, GPU)):
         assert calls == []
         torch.save(resumable_trainer.get_random_state(before), tmp_path / "state")
@@ -238,7 +238,7 @@ def test_two_processes_are_as_one(data, tmp_path, variant):
         means = [sum(map(float.fromhex, pair)) / 2 for pair in pairs]
         assert means == pytest.approx(list(map(float.fromhex, values)), abs=1e-5), batch
     # Each process has its own seed, so that their dropout differs.
-    seeds = [{entry[-1] for entry in each.values()} for each in (first, second)]
+    seeds = [{entry[-1] for entry in entries.values()} for entries in (first, second)]
     assert len(seeds[0]) == len(seeds[1]) == 1 and seeds[0] != seeds[1]
 
 
@@ -264,8 +264,8 @@ def test_two_processes_stopped(sampled, tmp_path, number, word):
         time.sleep(0.01)
     listed = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="utf-8")
     ranks = list(map(int, listed.split()))
-    for each in [process, *(ranks if number != signal.SIGTERM else [])]:
-        os.kill(each, number)
+    for pid in [process, *(ranks if number != signal.SIGTERM else [])]:
+        os.kill(pid, number)
     printed = finish(process, run, -number)
     if word:
         assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)

@@ -28,14 +28,14 @@ processes = multiprocessing.get_context("fork")
 @pytest.fixture
 def calls(monkeypatch):
     """The arguments of calls of AllenNLP's `train_model`, and the files in the folder."""
-    found = []
+    recorded = []
 
     def train(params, folder, recover, force, node_rank, packages):
-        found.append((recover, force, node_rank, packages, sorted(os.listdir(folder))))
+        recorded.append((recover, force, node_rank, packages, sorted(os.listdir(folder))))
         params.to_file(os.path.join(folder, "config.json"))
 
     monkeypatch.setattr(run_folder, "_train_model", train)
-    return found
+    return recorded
 
 
 def test_arguments_and_folders(tmp_path, calls):

@@ -45,7 +45,7 @@ def _averaged(rank, kind, world_size):
     )
     _, wrapped = accelerator.wrap_model(model)
     of_torch = wrapped.model._build_params_for_reducer()[0]
-    assert all(each is own for each, own in zip(of_torch, model.dense.parameters(), strict=True))
+    assert all(p is own for p, own in zip(of_torch, model.dense.parameters(), strict=True))
     assert dict(wrapped.model.named_parameters()).keys() == dict(model.named_parameters()).keys()
     assert not any(table.any() for table in model.tables)  # as in the first process
     for parameter, shape in zip(model.tables, SHAPES):
@@ -60,16 +60,16 @@ KINDS = ["sparse", "empty", "none", "one none", "dense", "float64", "bfloat16"]
 
 @pytest.mark.parametrize("world_size, kind", [(3, "sparse"), *((2, kind) for kind in KINDS)])
 def test_gradients_are_means(world_size, kind, tmp_path):
-    found = run_processes(world_size, tmp_path, _averaged, kind, world_size)
+    results = run_processes(world_size, tmp_path, _averaged, kind, world_size)
     tolerance = 0.02 if kind == "bfloat16" else 1e-12 if kind == "float64" else 1e-6
     for i, shape in enumerate(SHAPES):
         gradients = [_random_gradient(rank, kind, shape) for rank in range(world_size)]
         dense = [torch.zeros(shape) if g is None else g.to_dense() for g in gradients]
         mean = torch.stack(dense).mean(0)
         for rank in range(world_size):
-            n_rows, gradient = found[rank][i]
+            n_rows, gradient = results[rank][i]
             torch.testing.assert_close(gradient, mean, rtol=tolerance, atol=tolerance)
-            assert torch.equal(gradient, found[0][i][1])
+            assert torch.equal(gradient, results[0][i][1])
             assert torch.equal(gradient, gradient.bfloat16().float()) or kind != "bfloat16"
             n_used = int((mean.reshape(shape[0], -1) != 0).any(1).sum())
             assert n_rows == (False if kind == "dense" else n_used)

@@ -82,8 +82,8 @@ def test_vectors_are_allennlps_over_a_sequence_of_batches(files, embedder, recwa
     assert layers.shape == (3, 3, 7, 16) and mask.sum(1).tolist() == [6, 2, 7]
     assert_close([layers[1, :, :2].numpy()], original.embed_batch(PROTEINS)[1:2])
     # flair, and ACE after it, moves states between devices when it loads a pickle.
-    for each in (embedder, original):
-        lstm = each.elmo_bilm._elmo_lstm
+    for elmo_embedder in (embedder, original):
+        lstm = elmo_embedder.elmo_bilm._elmo_lstm
         lstm._states = [2 * state.cpu() for state in lstm._states]
         lstm._states[0] = lstm._states[0].cpu()
     assert_close(embedder.embed_batch(SENTENCES), original.embed_batch(SENTENCES))
@@ -98,12 +98,12 @@ def test_paths_subclasses_copies_and_pickles(files, embedder):
             return super().embed_sentence(sentence).mean(0)
 
     averaging = Averaging(options_file=Path(files[0]), weight_file=Path(files[1]), cuda_device=-1)
-    for each in (embedder, averaging):
-        each.embed_batch(SENTENCES)
+    for elmo_embedder in (embedder, averaging):
+        elmo_embedder.embed_batch(SENTENCES)
     copies = copy.deepcopy(embedder), pickle.loads(pickle.dumps(embedder))
-    found = [each.embed_sentence(["A", "cat"]) for each in (*copies, averaging)]
+    vectors = [elmo_embedder.embed_sentence(["A", "cat"]) for elmo_embedder in (*copies, averaging)]
     expected = embedder.embed_sentence(["A", "cat"])
-    assert_close(found, [expected, expected, expected.mean(0)])
+    assert_close(vectors, [expected, expected, expected.mean(0)])
     assert type(embedder.indexer).__name__ == "ELMoTokenCharactersIndexer"
 
 
@@ -124,7 +124,7 @@ def test_attributes_that_programs_read(files, embedder):
     for pair in (lstms, *zip(*cells, strict=True)):
         for name in ("hidden_size", "input_size", "cell_size", *clips):
             assert getattr(pair[0], name, None) == getattr(pair[1], name, None)
-        for parameters in zip(*(each.parameters() for each in pair), strict=True):
+        for parameters in zip(*(module.parameters() for module in pair), strict=True):
             assert torch.equal(*parameters)
     ours, its = ours._token_embedder, its._token_embedder
     assert ours._weight_file == its._weight_file
