@@ -71,9 +71,9 @@ def test_examples_are_drawn_sentence_by_sentence():
     sentences = [sentence(n) for n in (3, 4, 2, 5)]
     assert labelled_text.choose(sentences, 14, seed=0) == sentences
     chosen = [labelled_text.choose(sentences, 8, seed) for seed in range(9)]
-    for some in chosen:
-        assert sum(len(drawn.examples) for drawn in some) == 8
+    for choice in chosen:
+        assert sum(len(drawn.examples) for drawn in choice) == 8
         # The last sentence keeps its words, which are the context of the examples left.
-        assert all(drawn.examples and sentence(len(drawn.words)) in sentences for drawn in some)
+        assert all(drawn.examples and sentence(len(drawn.words)) in sentences for drawn in choice)
     assert chosen[0] == labelled_text.choose(sentences, 8, seed=0)
-    assert len({tuple(len(drawn.words) for drawn in some) for some in chosen}) > 1
+    assert len({tuple(len(drawn.words) for drawn in choice) for choice in chosen}) > 1

@@ -40,7 +40,7 @@ def test_each_layer_and_direction_is_probed_by_its_vectors(task, at_once, tmp_pa
     without_new = probing.run(TASKS[task], embedder, TRAIN, TEST[:1])
     assert without_new["baseline"]["unseen"] is None
 
-    examples, tested = ([example for s in some for example in s.examples] for some in (TRAIN, TEST))
+    examples, tested = ([example for s in text for example in s.examples] for text in (TRAIN, TEST))
     parts = {"both": slice(0, 16), "forward": slice(0, 8), "backward": slice(8, 16)}
     rows = [(0, "both"), *((layer, direction) for layer in (1, 2) for direction in parts)]
     assert [(row["layer"], row["direction"]) for row in results["layers"]] == rows
@@ -49,8 +49,8 @@ def test_each_layer_and_direction_is_probed_by_its_vectors(task, at_once, tmp_pa
     for row in results["layers"]:
         vectors = [
             embedder.embed_sentence(words)[row["layer"], example.position, parts[row["direction"]]]
-            for words, some in (*TRAIN, *TEST)
-            for example in some
+            for words, probed in (*TRAIN, *TEST)
+            for example in probed
         ]
         probe = TASKS[task].probe(np.stack(vectors[:13]), examples)
         predicted = probe.predict(np.stack(vectors[13:]), tested)

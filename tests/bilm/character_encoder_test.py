@@ -139,5 +139,5 @@ def test_a_words_vector_is_the_same_in_any_company(precision):
     words = [f"word{i}" * (1 + i % 7) for i in range(150)]
     with torch.no_grad():
         expected = encoder.embed_words(words)
-        for some in ([3], [149, 3], list(range(40, 75)), list(range(150))[::-1]):
-            assert torch.equal(encoder.embed_words([words[i] for i in some]), expected[some])
+        for rows in ([3], [149, 3], list(range(40, 75)), list(range(150))[::-1]):
+            assert torch.equal(encoder.embed_words([words[i] for i in rows]), expected[rows])

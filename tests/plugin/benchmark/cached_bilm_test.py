@@ -34,7 +34,7 @@ def test_same_representations_and_gradients(tmp_path):
         for output in outputs:
             sum(mix.pow(2).sum() for mix in output).backward()
     trained = [parameter for parameter in plain.parameters() if parameter.requires_grad]
-    gradients = [[parameter.grad for parameter in some] for some in (trained, kept.parameters())]
+    gradients = [[parameter.grad for parameter in group] for group in (trained, kept.parameters())]
     assert all(gradients[0])
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
 

@@ -96,7 +96,7 @@ def test_files(mixes, tmp_path, monkeypatch):
     def texts(figure, path, **settings):
         (axes,) = figure.axes
         shown = axes.get_xticklabels(), axes.get_legend().get_texts(), axes.texts
-        drawn.append([[text.get_text() for text in some] for some in shown])
+        drawn.append([[text.get_text() for text in labels] for labels in shown])
         Path(path).touch()
 
     monkeypatch.setattr(figures.Figure, "savefig", texts)

@@ -82,7 +82,7 @@ def test_coreference_is_that_of_scorch(smallest):
 
     pairs = [[document() for _ in range(20)] for _ in range(2)]
     gold, predicted = (
-        [{(n, *span) for span in cluster} for n, some in enumerate(documents) for cluster in some]
+        [{(n, *span) for span in cluster} for n, doc in enumerate(documents) for cluster in doc]
         for documents in pairs
     )
     scores = scorers.coreference(*pairs)
