@@ -107,7 +107,7 @@ def _report(plugins: dict[Path, list[str]]) -> int:
     elif any(name.split(".")[0] == PLUGIN for names in plugins.values() for name in names):
         elmo = f"{PLUGIN} {__version__}"
     else:
-        elmo = f"AllenNLP's own, because no file lists {PLUGIN}"
+        elmo = f"AllenNLP's own, because {PLUGIN} isn't activated"
         advice = "allennlp-elmo-plugin --activate (or --activate-here, for this folder only)"
     rows["active ELMo"] = elmo
     if advice:

@@ -32,7 +32,7 @@ def rows(capsys):
 def test_not_active(capsys):
     assert main([]) == 1
     printed = rows(capsys)
-    assert printed["active ELMo"] == "AllenNLP's own, because no file lists allennlp_elmo_plugin"
+    assert printed["active ELMo"] == "AllenNLP's own, because allennlp_elmo_plugin isn't activated"
     assert printed["to change that"].startswith("allennlp-elmo-plugin --activate ")
     assert printed["plugins here"] == ".allennlp_plugins: lists no plugin"
     assert printed["everywhere"] == f"{global_file()}: lists no plugin"
