@@ -107,7 +107,7 @@ def not_utf8(name: str, number: int, error: UnicodeDecodeError) -> str:
     return (
         f"{name}, line {number}: byte 0x{error.object[error.start]:02x} is not UTF-8 "
         f"({error.reason}); convert the file, if it is a text, by `iconv -f {encoding} -t UTF-8 "
-        f"FILE > NEW_FILE`{'' if is_utf16 else ' with its encoding, such as CP1252 or CP1251'}"
+        f"FILE > NEW_FILE`{'' if is_utf16 else ' (ENCODING: CP1252, CP1251 or another)'}"
     )
 
 

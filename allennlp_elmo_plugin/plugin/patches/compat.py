@@ -23,7 +23,7 @@ def apply() -> None:
     replace_attribute(scheduler, "__init__", _init_plateau_scheduler, why)
     why = "Python 3.11.5 and later: data loaders can't start spawned workers without it"
     replace_attribute(Tqdm, "get_lock", staticmethod(get_lock), why)
-    why = "torch 2 without a GPU: its own error would hide AllenNLP's message"
+    why = "torch 2 without a GPU: torch's own error would hide AllenNLP's message"
     replace(common_util.int_to_device, int_to_device, why)
     # torch 2.4: the trainer enters this at every batch, mixed precision or not.
     warnings.filterwarnings("ignore", r"`torch\.cuda\.amp\.", FutureWarning)
