@@ -10,18 +10,18 @@ from speed import original
 from speed.report import Row, take_turns
 from speed.workload import Corpus, Sentence
 
-# In "words kept", a model reads this many batches of 64 sentences before the measurement.
+# In "word cache", a model reads this many batches of 64 sentences before the measurement.
 _BATCHES_BEFORE = 40
 # Batches that a program reads in each turn; ten times as many single sentences.
 _BATCHES_OF_A_TURN = 2
 
 WORKLOADS = {
     "random batches": ["small", "original"],
-    "random batches, words kept": ["small", "original"],
+    "random batches, word cache": ["small", "original"],
     "length-sorted batches": ["small", "original"],
-    "random batches, words kept, bfloat16": ["small", "original"],
-    "from text, words kept": ["small"],
-    "from text, words kept, bfloat16": ["small"],
+    "random batches, word cache, bfloat16": ["small", "original"],
+    "from text, word cache": ["small"],
+    "from text, word cache, bfloat16": ["small"],
     "one sentence at a time": ["small", "original"],
     "one sentence at a time, int8": ["original"],
 }
@@ -53,7 +53,7 @@ def measure(
             1,
             dropout=0.0,
             precision=precision if precision in ("bfloat16", "int8") else "float32",
-            max_cached_words=50_000 if "words kept" in name else 0,
+            max_cached_words=50_000 if "word cache" in name else 0,
         ).eval()
         yield _row(size, name, rounds, ours, theirs)
 
@@ -64,7 +64,7 @@ def _row(size: str, name: str, rounds: int, ours: Any, theirs: Any) -> Row:
     n_of_a_turn = _BATCHES_OF_A_TURN * (10 if single else 1)
     n_batches = (1 + rounds) * n_of_a_turn
     batches = corpus.batches(n_batches, 1 if single else 64, by_length="sorted" in name)
-    if "words kept" in name:
+    if "word cache" in name:
         for batch in corpus.batches(_BATCHES_BEFORE):
             ours._elmo_lstm.token_layer.embed_words([word for row in batch for word in row])
     items: list[Any] = [batch_to_ids(batch) for batch in batches]
