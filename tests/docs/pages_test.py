@@ -149,7 +149,7 @@ def test_limits_of_files_are_those_of_the_code():
     names, dimensions = tensorflow_checkpoint._MAX_NAME_BYTES, tensorflow_checkpoint._MAX_DIMENSIONS
     for row in (
         f"| JSON | {json_file.MAX_BYTES >> 20} MiB; no NaN or infinity, no key twice |",
-        f"decompressed | {least} MiB or {times} times the file's size, whichever is more |",
+        f"`vocab.txt.gz` | {least} MiB or {times} times the file's size, whichever is more |",
         f"| {tensorflow_checkpoint._MAX_INDEX_BYTES >> 20} MiB; names of {names:,} bytes; "
         f"{dimensions} dimensions |",
         f"| line of a text or vocabulary | {lines.MAX_LINE_BYTES >> 20} MiB |",
