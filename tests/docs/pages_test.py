@@ -150,8 +150,8 @@ def test_limits_of_files_are_those_of_the_code():
     for row in (
         f"| JSON | {json_file.MAX_BYTES >> 20} MiB; no NaN or infinity, no key twice |",
         f"`vocab.txt.gz` | {least} MiB or {times} times the file's size, whichever is more |",
-        f"| {tensorflow_checkpoint._MAX_INDEX_BYTES >> 20} MiB; variables with names of "
-        f"{names:,} bytes and {dimensions} dimensions |",
+        f"| {tensorflow_checkpoint._MAX_INDEX_BYTES >> 20} MiB; {names:,} bytes in the "
+        f"name of a variable; {dimensions} dimensions in its shape |",
         f"| line of a text or vocabulary | {lines.MAX_LINE_BYTES >> 20} MiB |",
     ):
         assert row in page
