@@ -113,7 +113,7 @@ def _report(plugins: dict[Path, list[str]]) -> int:
     if advice:
         rows["to change that"] = advice
     for (file, names), where in zip(plugins.items(), ("plugins here", "everywhere")):
-        rows[where] = f"{file}: {' '.join(names) or 'lists no plugin'}"
+        rows[where] = f"{' '.join(names) or 'none'} (in {file})"
     rows["program"] = shutil.which("allennlp") or "`allennlp` is not in the PATH"
     rows["Python"] = f"{platform.python_version()} ({sys.executable})"
     for name in ("allennlp", "allennlp-models", "torch", "torchvision"):

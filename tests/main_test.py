@@ -34,8 +34,8 @@ def test_not_active(capsys):
     printed = rows(capsys)
     assert printed["active ELMo"] == "AllenNLP's own, because allennlp_elmo_plugin isn't activated"
     assert printed["to change that"].startswith("allennlp-elmo-plugin --activate ")
-    assert printed["plugins here"] == ".allennlp_plugins: lists no plugin"
-    assert printed["everywhere"] == f"{global_file()}: lists no plugin"
+    assert printed["plugins here"] == "none (in .allennlp_plugins)"
+    assert printed["everywhere"] == f"none (in {global_file()})"
     assert str(LOCAL_FILE) == plugins.LOCAL_PLUGINS_FILENAME
     assert global_file().parts[-2:] == (".allennlp", "plugins")
     assert printed["allennlp"] == "2.10.1" and printed["torch"] and printed["device"]
