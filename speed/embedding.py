@@ -10,7 +10,7 @@ from speed import original
 from speed.report import Row, take_turns
 from speed.workload import Corpus, Sentence
 
-# In "word cache", a model reads this many batches of 64 sentences before the measurement.
+# For "word cache", a model reads this many batches of 64 sentences before the measurement.
 _BATCHES_BEFORE = 40
 # Batches that a program reads in each turn; ten times as many single sentences.
 _BATCHES_OF_A_TURN = 2
