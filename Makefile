@@ -64,7 +64,7 @@ format: $(INSTALLED)  ## Format the code, and fix style errors where ruff can
 check: lint types test  ## All of lint, types and test
 
 .PHONY: speed
-speed: $(INSTALLED)  ## Measure speed beside AllenNLP's modules (15 minutes, on a quiet machine)
+speed: $(INSTALLED)  ## Measure speed beside AllenNLP's modules (15 to 25 minutes, on a quiet machine)
 	$(VENV)/bin/python -m speed $(ARGS)
 
 .PHONY: docs
