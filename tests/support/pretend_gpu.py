@@ -155,6 +155,7 @@ def _patch_cuda(patch):
         "device_count": 1,
         "current_device": 0,
         "device": contextlib.nullcontext(),
+        "get_device_capability": (7, 5),  # older than Triton's kernels need
         "get_device_name": "Pretend GPU",
         "get_rng_state": torch.get_rng_state(),
         "get_rng_state_all": [torch.get_rng_state()],
