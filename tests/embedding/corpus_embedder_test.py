@@ -228,8 +228,8 @@ def test_a_shard_that_others_overtake(files, tmp_path, monkeypatch, order):
     embed(files, text, tmp_path / "whole")
     write, shards = PartsFolder.write, iter(order)
 
-    def overtake(folder, number, part):
-        write(folder, number, part)
+    def overtake(folder, *part):
+        yield from write(folder, *part)
         with pytest.MonkeyPatch.context() as context:
             context.setattr(PartsFolder, "write", write)
             for shard in shards:
@@ -249,14 +249,14 @@ def test_one_process_a_shard(files, tmp_path):
 
 def note_batches(monkeypatch):
     """Return the lengths of the sentences in each batch from now on."""
-    view_batch = ElmoEmbedder.view_batch
+    launch_batch = ElmoEmbedder.launch_batch
     batches = []
 
     def note(self, batch, *args):
         batches.append([len(sentence) for sentence in batch])
-        return view_batch(self, batch, *args)
+        return launch_batch(self, batch, *args)
 
-    monkeypatch.setattr(ElmoEmbedder, "view_batch", note)
+    monkeypatch.setattr(ElmoEmbedder, "launch_batch", note)
     return batches
 
 
