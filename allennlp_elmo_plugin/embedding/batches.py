@@ -174,8 +174,8 @@ class BatchEmbedder:
                 if output_format == "average":
                     outputs = [torch.stack(outputs).mean(0)]
                 for layer in outputs[-n_selected:]:  # (n_tokens, dim)
-                    columns = slice(i * dim, (i + 1) * dim)
-                    rows[place.masked_fill(is_boundary, n_rows), columns] = layer.to(device)
+                    own = place.masked_fill(is_boundary, n_rows)
+                    rows[:, i * dim : (i + 1) * dim].index_copy_(0, own, layer.to(device))
                     place = place + n
         start.write(carried.states)
         layers = [n_selected] if output_format == "all" else []

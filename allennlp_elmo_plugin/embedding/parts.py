@@ -86,8 +86,8 @@ class PartsFolder:
                 content = file.read(size - n_bytes)
             if zlib.crc32(content) != checksum:
                 raise ValueError("another checksum")
-            values = torch.load(io.BytesIO(content), weights_only=True)
-            sentences, states, dtype, dim, order, n_rows, checksums = values
+            text, states = torch.load(io.BytesIO(content), weights_only=True)
+            sentences, dtype, dim, order, n_rows, checksums = json.loads(text.numpy().tobytes())
         except FileNotFoundError:  # It isn't there yet, or another shard has just joined the parts.
             return None
         except Exception as error:  # torch documents none of those that damaged files cause
@@ -116,7 +116,9 @@ class PartsFolder:
                     file.write(rows)
             n_bytes, content = file.tell(), io.BytesIO()
             kind = rows.dtype.str, rows.shape[1]
-            torch.save((sentences, batch, *kind, order, lengths, checksums), content)
+            # torch would take long to read a list.
+            text = json.dumps((sentences, *kind, order, lengths, checksums)).encode()
+            torch.save((torch.frombuffer(bytearray(text), dtype=torch.uint8), batch), content)
             file.write(content.getbuffer())
             file.write(_END.pack(n_bytes, zlib.crc32(content.getbuffer())))
 
