@@ -3,8 +3,8 @@ A GPU for tests on machines without one: it computes on the CPU, and refuses ten
 devices in one operator and `.numpy()`.
 
 Tensors are plain ones, whose memory (storage) notes the device, so that all parts of torch work:
-autograd, modules, optimizers, copies. Only the thread that begins has the GPU. What is copied to the
-CPU without waiting is there once an event that was recorded later is waited for.
+autograd, modules, optimizers, copies. Only the thread that begins has the GPU. What is copied to
+the CPU without waiting is NaN until the next event is waited for.
 """
 
 import contextlib
