@@ -6,6 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from allennlp_elmo_plugin.bilm.kernels.memory import copy_to
+
 
 class PackedBatch:
     """
@@ -47,7 +49,7 @@ class PackedBatch:
             np.cumsum([0, len(order), *sizes]),  # (longest + 2,)
         )
         # One copy to the device
-        index = torch.from_numpy(np.concatenate(parts)).to(device)
+        index = copy_to(torch.from_numpy(np.concatenate(parts)), device)
         split = index.split([len(part) for part in parts])
         self.lengths, self.order, self.last, self.row = split[:4]
         self.forward_step, self.backward_step, self.reversal = split[4:7]
