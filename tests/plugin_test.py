@@ -65,7 +65,7 @@ def test_only_the_plugin_imports_allennlp(repository_root):
 
 
 # What the programs of the wheel alone don't have, or takes seconds to import.
-ABSENT = "allennlp transformers spacy sklearn matplotlib torch._dynamo"
+ABSENT = "allennlp triton transformers spacy sklearn matplotlib torch._dynamo"
 REPORT = f"import sys; assert not {set(ABSENT.split())!r} & set(sys.modules)"
 VECTORS = """
 from allennlp_elmo_plugin import Elmo, ElmoEmbedder, batch_to_ids

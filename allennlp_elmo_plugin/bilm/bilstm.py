@@ -122,8 +122,8 @@ class BiLstm(torch.nn.Module):
                 for dim in (self.hidden_size, self.cell_size)
             )
         states = carried.read((outputs, cells))
-        # Directions with the same lengths run step by step together, unless the call needs gradients
-        # or random numbers and has no kernel for both.
+        # Directions with the same lengths run step by step together; without a kernel for that, only
+        # if the call needs neither gradients nor random numbers.
         needs_order = needs_grad(*inputs.values(), *self.weights) or bool(
             self.dropout.training and self.dropout.p
         )
