@@ -22,6 +22,7 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     padded_rows,
     product_type,
 )
+from allennlp_elmo_plugin.bilm.kernels.memory import copy_to
 from allennlp_elmo_plugin.bilm.kernels.model_call import check_layers, model_call, needs_grad
 from allennlp_elmo_plugin.bilm.kernels.triton_support import runs_triton
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
@@ -219,12 +220,13 @@ class CharacterEncoder(CachingModule):
         places = {spelling: i for i, spelling in enumerate(dict.fromkeys(spellings))}
         vectors = self._encode(list(places), prepared)  # of each distinct word once
         index = torch.tensor([places[word] for word in spellings], dtype=torch.long, device="cpu")
-        return vectors.index_select(0, index.to(vectors.device))
+        return vectors.index_select(0, copy_to(index, vectors.device))
 
     def _encode(self, spellings: list[bytes], prepared: EncoderWeights | None) -> torch.Tensor:
         ids = np.frombuffer(bytearray().join(spellings), dtype=np.int16)
         ids = ids.reshape(len(spellings), self.options.max_characters_per_token)
-        return self._encode_ids(torch.from_numpy(ids), prepared)
+        device = self._char_embedding_weights.device
+        return self._encode_ids(copy_to(torch.from_numpy(ids), device), prepared)
 
     def _encode_ids(self, ids: torch.Tensor, prepared: EncoderWeights | None) -> torch.Tensor:
         parts = ids.to(self._char_embedding_weights.device).split(WORDS_AT_ONCE)
