@@ -13,6 +13,8 @@ from allennlp_elmo_plugin.plugin.components.elmo_output_encoder import ElmoOutpu
 from tests.support.pretend_gpu import check_on_gpu, count_waits, gpu_for_tests
 from tests.support.testing import fork, limit_file_size, read_arrays, write_random_elmo
 
+pytestmark = pytest.mark.gpu
+
 TEXTS = "Alice saw the old mill .", "Yes .", "Nobody counts the fish", "x" * 70
 SENTENCES = [text.split() for text in TEXTS]
 WORDS = ["@@PADDING@@", "Alice", "saw", "the", "mill", "."]
