@@ -63,6 +63,9 @@ class CharacterTable:
         self._tokens_to_add = dict(tokens_to_add or {})
         self._rows: dict[str, bytes] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_rows": {}}  # so that a pickle doesn't depend on what was spelled
+
     def spell(self, words: Sequence[str]) -> list[bytes]:
         """Return the rows of `words_to_character_ids` as bytes."""
         # No row is removed from this dictionary, since another thread may read it.
@@ -117,7 +120,8 @@ def check_sentences(batch: Any) -> list[list[str]]:
             )
         if not isinstance(sentence, Iterable):
             raise ValueError(
-                f"sentence {number} is {sentence!r}, but a sentence is a list of words"
+                f"sentence {number} is {sentence!r}, but a sentence is a list of words; where "
+                'it is missing, pass an empty one, as fillna("") of a pandas column does'
             )
         words = list(sentence)
         if {*map(type, words)} != {str}:

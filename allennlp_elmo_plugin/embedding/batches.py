@@ -3,6 +3,7 @@
 import copy
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, get_args
 
 import numpy
 import torch
@@ -15,7 +16,9 @@ from allennlp_elmo_plugin.progress import step_bar
 
 logger = logging.getLogger(__name__)
 
-OUTPUT_FORMATS = ("all", "top", "average")
+OutputFormat = Literal["all", "top", "average"]
+Pooling = Literal["mean", "max"]
+OUTPUT_FORMATS: tuple[str, ...] = get_args(OutputFormat)
 POOLINGS: dict[str, Callable[..., numpy.ndarray]] = {"mean": numpy.mean, "max": numpy.max}
 """How the vectors of a sentence's words become one."""
 
@@ -49,11 +52,15 @@ class BatchEmbedder:
         return [numpy.zeros(shape, dtype="float32") for _ in batch]
 
     def embed_all(
-        self, sentences: Sequence[list[str]], output_format: str = "all", batch_tokens: int = 4096
+        self,
+        sentences: Sequence[list[str]],
+        output_format: str = "all",
+        batch_tokens: int = 4096,
+        batch_size: int | None = None,
     ) -> Iterator[tuple[int, numpy.ndarray]]:
         """Yield each sentence's index and layers, with a batch of similar lengths in memory."""
         with step_bar("embedding", len(sentences), "sentences") as update:
-            for batch in batches_by_length(list(map(len, sentences)), batch_tokens):
+            for batch in batches_by_length(list(map(len, sentences)), batch_tokens, batch_size):
                 yield from zip(batch, self.view_batch([sentences[i] for i in batch], output_format))
                 update(len(batch))
 

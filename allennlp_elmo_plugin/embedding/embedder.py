@@ -2,24 +2,35 @@
 
 import itertools
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
-from typing import IO, Any
+from typing import IO, Any, Literal, overload
 
 import numpy
 import torch
 
 from allennlp_elmo_plugin.bilm.characters import check_sentences
 from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
-from allennlp_elmo_plugin.embedding.batches import POOLINGS, BatchEmbedder, pool
+from allennlp_elmo_plugin.embedding.batches import (
+    POOLINGS,
+    BatchEmbedder,
+    OutputFormat,
+    Pooling,
+    pool,
+)
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, Neighbours, embed_word, nearest
 from allennlp_elmo_plugin.pretrained.find_model import BUNDLED_MODEL
+from allennlp_elmo_plugin.progress import progress_of_command
+from allennlp_elmo_plugin.text.checks import check_words
 from allennlp_elmo_plugin.text.lines import TextLines, split_words
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_INITIAL_STATE = "settled"
+_CHECKED = 1000  # sentences, for whether they are tokenised
 
 
 class ElmoEmbedder(BatchEmbedder):
@@ -90,25 +101,61 @@ class ElmoEmbedder(BatchEmbedder):
         """Return what `embed_batch` does, for one tokenised sentence."""
         return self.embed_batch([sentence], output_format)[0]
 
+    @overload
     def encode(
         self,
         sentences: Iterable[str | Sequence[str]],
-        pooling: str = "mean",
-        layers: str = "average",
+        pooling: Pooling = ...,
+        layers: OutputFormat = ...,
+        tokenizer: Callable[[str], Sequence[str]] | None = ...,
+        batch_tokens: int = ...,
+        batch_size: int | None = ...,
+        show_progress_bar: bool = ...,
+        normalize_embeddings: bool = ...,
+        *,
+        convert_to_tensor: Literal[True],
+    ) -> torch.Tensor: ...
+
+    @overload
+    def encode(
+        self,
+        sentences: Iterable[str | Sequence[str]],
+        pooling: Pooling = ...,
+        layers: OutputFormat = ...,
+        tokenizer: Callable[[str], Sequence[str]] | None = ...,
+        batch_tokens: int = ...,
+        batch_size: int | None = ...,
+        show_progress_bar: bool = ...,
+        normalize_embeddings: bool = ...,
+        convert_to_tensor: Literal[False] = ...,
+    ) -> numpy.ndarray: ...
+
+    def encode(
+        self,
+        sentences: Iterable[str | Sequence[str]],
+        pooling: Pooling = "mean",
+        layers: OutputFormat = "average",
         tokenizer: Callable[[str], Sequence[str]] | None = None,
         batch_tokens: int = 4096,
-    ) -> numpy.ndarray:
+        batch_size: int | None = None,
+        show_progress_bar: bool = True,
+        normalize_embeddings: bool = False,
+        convert_to_tensor: bool = False,
+    ) -> numpy.ndarray | torch.Tensor:
         """
         Return a vector of each sentence, shape `(n_sentences, dim)`: the `"mean"` or `"max"` of its
         words' vectors in `layers`, which are the `output_format` of `embed_batch`. For `"all"`, the
         shape is `(n_sentences, layers, dim)`. `tokenizer` splits strings, by default at white
-        space. A sentence without words has zeros.
+        space. A sentence without words has zeros. With `normalize_embeddings`, the others have
+        length 1. A batch has at most `batch_tokens` words and `batch_size` sentences.
 
             vectors = ElmoEmbedder().encode(["She sat on the bank .", "The bank paid ."])
         """
         self._check_not_carried()
         if isinstance(sentences, str):
             raise ValueError(f"got the text {sentences[:40]!r} instead of a list of sentences")
+        if hasattr(sentences, "columns") or hasattr(sentences, "column_names"):
+            raise ValueError('got a table: pass its column of sentences, such as table["text"]')
         if pooling not in POOLINGS:
             raise ValueError(f"pooling is {pooling!r}; give one of {tuple(POOLINGS)}")
         split = tokenizer or (lambda text: split_words(text.encode("utf-8", "ignore")))
@@ -116,11 +163,27 @@ class ElmoEmbedder(BatchEmbedder):
         if not all(words):
             n_empty = sum(not sentence for sentence in words)
             logger.warning(f"{n_empty:,} of {len(words):,} sentences have no words: rows of zeros")
+        start = [word.encode("utf-8", "ignore") for each in words[:_CHECKED] for word in each]
+        lines = len(words[:_CHECKED])
+        check_words("encode", Counter(start), lines, self.elmo_bilm.max_characters)
         axes = [self.elmo_bilm.num_layers] if layers == "all" else []
         vectors = numpy.zeros((len(words), *axes, self.elmo_bilm.get_output_dim()), "float32")
-        for i, array in self.embed_all(words, layers, batch_tokens):
-            vectors[i] = pool(array, pooling)
-        return vectors
+        with nullcontext() if show_progress_bar else progress_of_command(quiet=True):
+            for i, array in self.embed_all(words, layers, batch_tokens, batch_size):
+                vectors[i] = pool(array, pooling)
+        if normalize_embeddings:
+            lengths = numpy.linalg.norm(vectors, axis=-1, keepdims=True)
+            vectors /= numpy.maximum(lengths, numpy.finfo("float32").tiny)
+        return torch.from_numpy(vectors) if convert_to_tensor else vectors
+
+    @staticmethod
+    def similarity(
+        embeddings1: numpy.ndarray | torch.Tensor, embeddings2: numpy.ndarray | torch.Tensor
+    ) -> torch.Tensor:
+        """Return the cosine of each vector of `(n, dim)` and each of `(m, dim)`: `(n, m)`."""
+        both = (torch.as_tensor(each) for each in (embeddings1, embeddings2))
+        first, second = (torch.nn.functional.normalize(each, dim=-1) for each in both)
+        return first @ second.T
 
     def embed_batch(
         self, batch: list[list[str]], output_format: str = "all"
