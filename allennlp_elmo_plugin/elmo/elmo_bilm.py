@@ -25,6 +25,7 @@ from allennlp_elmo_plugin.elmo.elmo_character_encoder import (
     gaps,
 )
 from allennlp_elmo_plugin.elmo.many_langs_encoder import ManyLangsEncoder
+from allennlp_elmo_plugin.files.whole import PathLike
 from allennlp_elmo_plugin.pretrained.checkpoints import many_langs
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import load
@@ -46,10 +47,10 @@ class ElmoBiLm(CachingModule, BiLm):
 
     def __init__(
         self,
-        options_file: str | None,
-        weight_file: str | None,
+        options_file: PathLike | None,
+        weight_file: PathLike | None,
         requires_grad: bool = False,
-        vocab_to_cache: list[str] | None = None,
+        vocab_to_cache: Sequence[str] | None = None,
         initial_state: str = "carried",
         precision: str = "float32",
         max_cached_words: int = MAX_CACHED_WORDS,
@@ -93,7 +94,7 @@ class ElmoBiLm(CachingModule, BiLm):
     def token_layer(self) -> Any:
         return self._token_embedder
 
-    def create_cached_cnn_embeddings(self, tokens: list[str]) -> None:
+    def create_cached_cnn_embeddings(self, tokens: Sequence[str]) -> None:
         """Compute the vectors of `tokens` once, for `word_inputs`. Index 0 is padding."""
         words = [*self.token_layer.boundary_words, *tokens]
         with torch.no_grad():

@@ -16,9 +16,9 @@ from allennlp_elmo_plugin.progress import step_bar
 
 logger = logging.getLogger(__name__)
 
-OutputFormat = Literal["all", "top", "average"]
+Layers = Literal["all", "top", "average"]
 Pooling = Literal["mean", "max"]
-OUTPUT_FORMATS: tuple[str, ...] = get_args(OutputFormat)
+OUTPUT_FORMATS: tuple[str, ...] = get_args(Layers)
 POOLINGS: dict[str, Callable[..., numpy.ndarray]] = {"mean": numpy.mean, "max": numpy.max}
 """How the vectors of a sentence's words become one."""
 

@@ -2,27 +2,33 @@
 
 import itertools
 import logging
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import IO, Any, Literal, overload
+from pathlib import Path
+from typing import IO, Any
 
 import numpy
 import torch
 
 from allennlp_elmo_plugin.bilm.characters import check_sentences
 from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
+from allennlp_elmo_plugin.elmo.many_langs_encoder import ManyLangsEncoder
 from allennlp_elmo_plugin.embedding.batches import (
     POOLINGS,
     BatchEmbedder,
-    OutputFormat,
+    Layers,
     Pooling,
     pool,
 )
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, Neighbours, embed_word, nearest
-from allennlp_elmo_plugin.pretrained.find_model import BUNDLED_MODEL
+from allennlp_elmo_plugin.files.whole import PathLike
+from allennlp_elmo_plugin.pretrained.file_names import OPTIONS_FILE, WEIGHT_FILE
+from allennlp_elmo_plugin.pretrained.find_model import BUNDLED_MODEL, find_model
+from allennlp_elmo_plugin.pretrained.weight_file import write_weights
 from allennlp_elmo_plugin.progress import progress_of_command
 from allennlp_elmo_plugin.text.checks import check_words
 from allennlp_elmo_plugin.text.lines import TextLines, split_words
@@ -59,8 +65,8 @@ class ElmoEmbedder(BatchEmbedder):
 
     def __init__(
         self,
-        options_file: str | None = None,
-        weight_file: str | None = None,
+        options_file: PathLike | None = None,
+        weight_file: PathLike | None = None,
         cuda_device: int = -1,
         vocab_to_cache: Sequence[str] | None = None,
         initial_state: str = DEFAULT_INITIAL_STATE,
@@ -72,6 +78,7 @@ class ElmoEmbedder(BatchEmbedder):
             logger.warning('No model was named: using "tiny". AllenNLP used "original".')
         self.cuda_device = cuda_device
         words = list(dict.fromkeys(vocab_to_cache or []))
+        self._names = options_file, weight_file
         bilm = ElmoBiLm(
             options_file,
             weight_file,
@@ -101,53 +108,25 @@ class ElmoEmbedder(BatchEmbedder):
         """Return what `embed_batch` does, for one tokenised sentence."""
         return self.embed_batch([sentence], output_format)[0]
 
-    @overload
-    def encode(
-        self,
-        sentences: Iterable[str | Sequence[str]],
-        pooling: Pooling = ...,
-        layers: OutputFormat = ...,
-        tokenizer: Callable[[str], Sequence[str]] | None = ...,
-        batch_tokens: int = ...,
-        batch_size: int | None = ...,
-        show_progress_bar: bool = ...,
-        normalize_embeddings: bool = ...,
-        *,
-        convert_to_tensor: Literal[True],
-    ) -> torch.Tensor: ...
-
-    @overload
-    def encode(
-        self,
-        sentences: Iterable[str | Sequence[str]],
-        pooling: Pooling = ...,
-        layers: OutputFormat = ...,
-        tokenizer: Callable[[str], Sequence[str]] | None = ...,
-        batch_tokens: int = ...,
-        batch_size: int | None = ...,
-        show_progress_bar: bool = ...,
-        normalize_embeddings: bool = ...,
-        convert_to_tensor: Literal[False] = ...,
-    ) -> numpy.ndarray: ...
-
     def encode(
         self,
         sentences: Iterable[str | Sequence[str]],
         pooling: Pooling = "mean",
-        layers: OutputFormat = "average",
+        layers: Layers = "average",
         tokenizer: Callable[[str], Sequence[str]] | None = None,
         batch_tokens: int = 4096,
         batch_size: int | None = None,
         show_progress_bar: bool = True,
         normalize_embeddings: bool = False,
         convert_to_tensor: bool = False,
-    ) -> numpy.ndarray | torch.Tensor:
+    ) -> Any:
         """
         Return a vector of each sentence, shape `(n_sentences, dim)`: the `"mean"` or `"max"` of its
         words' vectors in `layers`, which are the `output_format` of `embed_batch`. For `"all"`, the
         shape is `(n_sentences, layers, dim)`. `tokenizer` splits strings, by default at white
         space. A sentence without words has zeros. With `normalize_embeddings`, the others have
-        length 1. A batch has at most `batch_tokens` words and `batch_size` sentences.
+        length 1; with `convert_to_tensor`, the result is a tensor, not an array. A batch has at
+        most `batch_tokens` words and `batch_size` sentences.
 
             vectors = ElmoEmbedder().encode(["She sat on the bank .", "The bank paid ."])
         """
@@ -181,7 +160,7 @@ class ElmoEmbedder(BatchEmbedder):
         embeddings1: numpy.ndarray | torch.Tensor, embeddings2: numpy.ndarray | torch.Tensor
     ) -> torch.Tensor:
         """Return the cosine of each vector of `(n, dim)` and each of `(m, dim)`: `(n, m)`."""
-        both = (torch.as_tensor(each) for each in (embeddings1, embeddings2))
+        both = (torch.atleast_2d(torch.as_tensor(each)) for each in (embeddings1, embeddings2))
         first, second = (torch.nn.functional.normalize(each, dim=-1) for each in both)
         return first @ second.T
 
@@ -251,6 +230,18 @@ class ElmoEmbedder(BatchEmbedder):
         flags = forget_sentences, use_sentence_keys, include_sentence_indices
         corpus_embedder = CorpusEmbedder(self, output_format, batch_size, *flags, **options)
         return corpus_embedder.embed(TextLines(input_file), output_file_path, overwrite, resume)
+
+    def save(self, folder: PathLike) -> None:
+        """Write the model to a folder, which is then another name of it."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not isinstance(self.elmo_bilm.token_layer, ManyLangsEncoder):
+            self.elmo_bilm.options.write(folder / OPTIONS_FILE)
+            write_weights(folder / WEIGHT_FILE, self.elmo_bilm)
+            return
+        with find_model(*self._names) as files:  # no code writes this layout
+            if not files.options.parent.samefile(folder):
+                shutil.copytree(files.options.parent, folder, dirs_exist_ok=True)
 
     def _check_not_carried(self) -> None:
         if self.elmo_bilm.initial_state == "carried":

@@ -4,6 +4,7 @@ import io
 import itertools
 import pickle
 import random
+import shutil
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -14,6 +15,7 @@ import tqdm.std
 from allennlp.nn.util import remove_sentence_boundaries
 
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
+from tests.elmo.many_langs_encoder_test import FIXTURES
 from tests.support.originals import elmo as original
 from tests.support.testing import write_random_elmo
 
@@ -158,6 +160,18 @@ def test_pickles_do_not_depend_on_use():
     vectors = embedder.encode(["A sentence ."])
     assert pickle.dumps(embedder) == before
     np.testing.assert_array_equal(pickle.loads(before).encode(["A sentence ."]), vectors)
+
+
+@pytest.mark.parametrize("name", ["tiny", str(FIXTURES / "latin_gpu_pickles"), "zip", "weights"])
+def test_a_saved_model_is_a_name_of_it(name, files, tmp_path):
+    if name == "zip":
+        name = shutil.make_archive(str(tmp_path / "150"), "zip", FIXTURES / "words_only")
+    embedder = ElmoEmbedder(*((None, files[1]) if name == "weights" else [name]))
+    expected = embedder.embed_batch(SENTENCES)
+    for _ in range(2):  # the second time over itself
+        embedder.save(tmp_path / "new" / "saved")
+        embedder = ElmoEmbedder(tmp_path / "new" / "saved")
+        assert_all_close(embedder.embed_batch(SENTENCES), expected)
 
 
 def test_vocab_to_cache_is_computed_in_advance(files, embedder, tmp_path):
