@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Sequence
-from typing import Any, NoReturn, Optional
+from os import PathLike
+from typing import Any, NoReturn, Optional, Union
 
 import torch
 
@@ -35,9 +36,10 @@ class Elmo(torch.nn.Module):
 
     # Parameters
 
-    options_file, weight_file : `str`
+    options_file, weight_file : `str | PathLike[str]`
         options.json and weights.hdf5 of the biLM. Or `options_file` alone names a whole model: a
-        folder, an archive or a short name, such as `"tiny"`. See `find_model`.
+        folder, an archive or a short name, such as `"tiny"`. See `find_model`. The second argument
+        may then be the next one: `Elmo("tiny", 2)`.
     num_output_representations : `int`, optional (default = `1`)
         How many mixes to learn, each with weights of its own.
     requires_grad, do_layer_norm : `bool`, optional (default = `False`)
@@ -67,8 +69,8 @@ class Elmo(torch.nn.Module):
 
     def __init__(
         self,
-        options_file: Optional[str],
-        weight_file: Optional[str] = None,
+        options_file: Union[str, PathLike[str], None],
+        weight_file: Union[str, PathLike[str], int, None] = None,
         num_output_representations: int = 1,
         requires_grad: bool = False,
         do_layer_norm: bool = False,
@@ -82,6 +84,8 @@ class Elmo(torch.nn.Module):
         max_cached_words: int = MAX_CACHED_WORDS,
     ) -> None:
         super().__init__()
+        if isinstance(weight_file, int):
+            num_output_representations, weight_file = weight_file, None
         if num_output_representations < 1:
             raise ValueError("num_output_representations must be at least 1")
         settings = (requires_grad, vocab_to_cache, initial_state, precision, max_cached_words)

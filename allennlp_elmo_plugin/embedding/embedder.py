@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,7 +32,7 @@ from allennlp_elmo_plugin.pretrained.find_model import BUNDLED_MODEL, find_model
 from allennlp_elmo_plugin.pretrained.weight_file import write_weights
 from allennlp_elmo_plugin.progress import progress_of_command
 from allennlp_elmo_plugin.text.checks import check_words
-from allennlp_elmo_plugin.text.lines import TextLines, split_words
+from allennlp_elmo_plugin.text.lines import TextLines, open_lines, split_words
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,8 @@ class ElmoEmbedder(BatchEmbedder):
 
     # Parameters
 
-    See `Elmo`; the default model is `"tiny"`, the default `initial_state` is `"settled"`.
+    See `Elmo`; the default model is `"tiny"`, the default `initial_state` is `"settled"`. After a
+    whole model, the second argument may be the next one: `ElmoEmbedder("tiny", 0)`.
 
     vocab_to_cache : `Sequence[str]`, optional (default = `None`)
         Words whose vectors are computed in advance; the numbers are the same.
@@ -66,13 +68,15 @@ class ElmoEmbedder(BatchEmbedder):
     def __init__(
         self,
         options_file: PathLike | None = None,
-        weight_file: PathLike | None = None,
+        weight_file: PathLike | int | None = None,
         cuda_device: int = -1,
         vocab_to_cache: Sequence[str] | None = None,
         initial_state: str = DEFAULT_INITIAL_STATE,
         precision: str = "float32",
         device: str | torch.device | None = None,
     ) -> None:
+        if isinstance(weight_file, int):
+            cuda_device, weight_file = weight_file, None
         if options_file is None and weight_file is None:
             options_file = str(BUNDLED_MODEL)
             logger.warning('No model was named: using "tiny". AllenNLP used "original".')
@@ -207,8 +211,8 @@ class ElmoEmbedder(BatchEmbedder):
 
     def embed_file(
         self,
-        input_file: IO[Any],
-        output_file_path: str,
+        input_file: IO[Any] | PathLike,
+        output_file_path: PathLike,
         output_format: str = "all",
         batch_size: int | None = 64,
         forget_sentences: bool = False,
@@ -219,7 +223,8 @@ class ElmoEmbedder(BatchEmbedder):
         **options: Any,
     ) -> dict[str, Any]:
         """
-        Embed an open file of sentences, bytes (UTF-8, plain or gzip) or text, into an HDF5 file.
+        Embed a file of sentences, by its path or open for bytes (UTF-8, plain or gzip) or for text,
+        into an HDF5 file.
 
         Every line is a sentence, also a blank one; ASCII white space separates its tokens. The help
         of `allennlp elmo` describes the file and the parameters; `options` are `batch_tokens`,
@@ -229,7 +234,11 @@ class ElmoEmbedder(BatchEmbedder):
         """
         flags = forget_sentences, use_sentence_keys, include_sentence_indices
         corpus_embedder = CorpusEmbedder(self, output_format, batch_size, *flags, **options)
-        return corpus_embedder.embed(TextLines(input_file), output_file_path, overwrite, resume)
+        output = os.fspath(output_file_path)
+        if isinstance(input_file, (str, os.PathLike)):
+            with open_lines(input_file) as lines:
+                return corpus_embedder.embed(lines, output, overwrite, resume)
+        return corpus_embedder.embed(TextLines(input_file), output, overwrite, resume)
 
     def save(self, folder: PathLike) -> None:
         """Write the model to a folder, which is then another name of it."""

@@ -5,6 +5,7 @@ import itertools
 import pickle
 import random
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -14,10 +15,11 @@ import torch
 import tqdm.std
 from allennlp.nn.util import remove_sentence_boundaries
 
+from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from tests.elmo.many_langs_encoder_test import FIXTURES
 from tests.support.originals import elmo as original
-from tests.support.testing import write_random_elmo
+from tests.support.testing import read_arrays, write_random_elmo
 
 LONG = "Nobody has ever counted the naïve ﬁsh in it , or so they say !"
 SENTENCES = [text.split() for text in ("Alice saw the old mill .", "Yes .", "", LONG, "x" * 70)]
@@ -172,6 +174,32 @@ def test_a_saved_model_is_a_name_of_it(name, files, tmp_path):
         embedder.save(tmp_path / "new" / "saved")
         embedder = ElmoEmbedder(tmp_path / "new" / "saved")
         assert_all_close(embedder.embed_batch(SENTENCES), expected)
+
+
+def test_paths_and_short_calls(files, tmp_path, monkeypatch):
+    """A path is a `Path`, too, and the device may follow a whole model."""
+    options, weights = map(Path, files)
+    expected = ElmoEmbedder(*files).embed_batch(SENTENCES)
+    for names in ((options, weights), (options,), (options.parent,), (None, weights)):
+        assert_all_close(ElmoEmbedder(*names).embed_batch(SENTENCES), expected)
+    devices = []
+    monkeypatch.setattr(ElmoBiLm, "to", lambda bilm, device: devices.append(device))
+    for name in ("tiny", options.parent):
+        assert [ElmoEmbedder(name, number).cuda_device for number in (0, 2, -1)] == [0, 2, -1]
+    assert devices == ["cuda:0", "cuda:2", "cpu"] * 2
+    text, output = tmp_path / "text.txt", tmp_path / "layers.hdf5"
+    text.write_text("".join(f"{' '.join(words)}\n" for words in SENTENCES), encoding="utf-8")
+    embedder = ElmoEmbedder(options)
+    for by_path in ((text, output), (str(text), str(output))):
+        assert embedder.embed_file(*by_path, overwrite=True)["sentences"] == len(SENTENCES)
+        assert_all_close([read_arrays(output)[str(i)] for i in range(len(SENTENCES))], expected)
+    with pytest.raises(FileNotFoundError, match="absent"):
+        embedder.embed_file(tmp_path / "absent", output)
+    (tmp_path / "options").mkdir()
+    shutil.copy(options, tmp_path / "options")
+    archive = Path(shutil.make_archive(str(tmp_path / "half"), "zip", tmp_path / "options"))
+    with pytest.raises(FileNotFoundError, match=f"^{archive}: there is no weights.hdf5"):
+        ElmoEmbedder(archive)
 
 
 def test_vocab_to_cache_is_computed_in_advance(files, embedder, tmp_path):

@@ -32,10 +32,10 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
     def __init__(
         self,
         options_file: str | PathLike[str] = DEFAULT_OPTIONS_FILE,
-        weight_file: str | PathLike[str] = DEFAULT_WEIGHT_FILE,
+        weight_file: str | PathLike[str] | int = DEFAULT_WEIGHT_FILE,
         cuda_device: int = -1,
     ) -> None:
-        super().__init__(str(options_file), str(weight_file), cuda_device, initial_state="carried")
+        super().__init__(options_file, weight_file, cuda_device, initial_state="carried")
         self.indexer = ELMoTokenCharactersIndexer()
 
     def batch_to_embeddings(self, batch: Sentences) -> tuple[torch.Tensor, torch.Tensor]:
