@@ -46,6 +46,7 @@ def test_public_api():
     """Others rely on these names."""
     names = ["BiLm", "BiLmOptions", "Elmo", "ElmoEmbedder", "batch_to_ids"]
     assert allennlp_elmo_plugin.__all__ == names
+    assert dir(allennlp_elmo_plugin) == sorted(["__version__", *names])  # what completion shows
     for name in names:
         assert getattr(allennlp_elmo_plugin, name).__module__.startswith("allennlp_elmo_plugin.")
 

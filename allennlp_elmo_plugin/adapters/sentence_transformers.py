@@ -36,10 +36,8 @@ class ElmoSentences(torch.nn.Module):
     def forward(self, features: dict[str, Any]) -> dict[str, Any]:
         return features
 
-    def get_embedding_dimension(self) -> int:
+    def get_sentence_embedding_dimension(self) -> int:
         return self.elmo_bilm.get_output_dim()
-
-    get_sentence_embedding_dimension = get_embedding_dimension  # its name in earlier versions
 
     def save(self, output_path: str, **_: Any) -> None:
         self._embedder.save(output_path)

@@ -14,11 +14,7 @@ from allennlp_elmo_plugin.files.whole import PathLike
 from allennlp_elmo_plugin.progress import progress_of_command
 
 
-@Language.factory(
-    "elmo",
-    assigns=["doc.tensor"],
-    default_config={"model": "tiny", "layers": "average", "device": "cpu"},
-)
+@Language.factory("elmo", assigns=["doc.tensor"])
 class ElmoPipe:
     """
     Sets `doc.tensor`, shape `(tokens, dim)`, to the `"average"` of the layers or to the `"top"`
@@ -27,7 +23,12 @@ class ElmoPipe:
     """
 
     def __init__(
-        self, nlp: Language, name: str, model: str, layers: Literal["average", "top"], device: str
+        self,
+        nlp: Language,
+        name: str,
+        model: str = "tiny",
+        layers: Literal["average", "top"] = "average",
+        device: str = "cpu",
     ) -> None:
         self.name, self._model, self._layers, self._device = name, model, layers, device
 

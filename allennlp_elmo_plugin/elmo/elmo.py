@@ -1,13 +1,15 @@
 """`Elmo`: representations for task models, learned mixes of the language model's layers."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import Any, NoReturn, Optional, Union
 
 import torch
 
+from allennlp_elmo_plugin.bilm.carried_state import InitialState
 from allennlp_elmo_plugin.bilm.characters import check_sentences, sentences_to_character_ids
+from allennlp_elmo_plugin.bilm.kernels.matrix_product import Precision
 from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, refuse_graphs
 from allennlp_elmo_plugin.bilm.model import BiLmOutput
 from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm, padded_layers
@@ -75,12 +77,12 @@ class Elmo(torch.nn.Module):
         requires_grad: bool = False,
         do_layer_norm: bool = False,
         dropout: float = 0.5,
-        vocab_to_cache: Optional[list[str]] = None,
+        vocab_to_cache: Optional[Sequence[str]] = None,
         keep_sentence_boundaries: bool = False,
-        scalar_mix_parameters: Optional[list[float]] = None,
+        scalar_mix_parameters: Optional[Sequence[float]] = None,
         module: Optional[torch.nn.Module] = None,
-        initial_state: str = "carried",
-        precision: str = "float32",
+        initial_state: InitialState = "carried",
+        precision: Precision = "float32",
         max_cached_words: int = MAX_CACHED_WORDS,
     ) -> None:
         super().__init__()
@@ -166,7 +168,7 @@ class Elmo(torch.nn.Module):
         """Called by `torch.jit.script`."""
         refuse_graphs()
 
-    def embed_sentences(self, sentences: Sequence[Sequence[str]]) -> Output:
+    def embed_sentences(self, sentences: Iterable[Sequence[str]]) -> Output:
         """Return what `forward` does, from words: faster, as known words need no character ids."""
         bilm = self._elmo_lstm
         if not isinstance(bilm, ElmoBiLm):
@@ -201,7 +203,7 @@ class Elmo(torch.nn.Module):
         return {"elmo_representations": [*map(self._dropout, representations)], "mask": mask}
 
 
-def batch_to_ids(batch: list[list[str]]) -> torch.Tensor:
+def batch_to_ids(batch: Iterable[Sequence[str]]) -> torch.Tensor:
     """
     Return the character ids of tokenised sentences, as `Elmo` reads them: shape `(len(batch),
     longest sentence, 50)`, zero where there is no token.

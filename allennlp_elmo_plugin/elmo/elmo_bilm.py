@@ -7,14 +7,15 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from allennlp_elmo_plugin.bilm.bilstm import BiLstm
-from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
+from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState, InitialState
 from allennlp_elmo_plugin.bilm.characters import CharacterTable, sentences_to_character_ids
 from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, CachingModule
+from allennlp_elmo_plugin.bilm.kernels.matrix_product import Precision
 from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, model_call
 from allennlp_elmo_plugin.bilm.model import BiLm, BiLmOutput
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
@@ -36,7 +37,7 @@ logger = logging.getLogger(__name__)
 PaddedLayers = dict[str, torch.Tensor | list[torch.Tensor]]
 
 MAX_CACHED_WORDS = 50_000
-INITIAL_STATES = ("carried", "settled", "zero")
+INITIAL_STATES: tuple[str, ...] = get_args(InitialState)
 
 
 class ElmoBiLm(CachingModule, BiLm):
@@ -51,8 +52,8 @@ class ElmoBiLm(CachingModule, BiLm):
         weight_file: PathLike | None,
         requires_grad: bool = False,
         vocab_to_cache: Sequence[str] | None = None,
-        initial_state: str = "carried",
-        precision: str = "float32",
+        initial_state: InitialState = "carried",
+        precision: Precision = "float32",
         max_cached_words: int = MAX_CACHED_WORDS,
     ) -> None:
         if initial_state not in INITIAL_STATES:
@@ -78,7 +79,7 @@ class ElmoBiLm(CachingModule, BiLm):
         # For a warning about words that are cut, as those whose code points are read are not
         width = encoder.options.max_characters_per_token
         self.max_characters = sys.maxsize if is_many_langs else width
-        self.initial_state = initial_state
+        self.initial_state: InitialState = initial_state
         self._elmo_lstm.stateful = initial_state == "carried"
         self._settled: CachedValue[FixedState] = CachedValue()
         self._requires_grad = requires_grad

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import numpy
 import torch
 
-from allennlp_elmo_plugin.bilm.characters import check_sentences
+from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.elmo.many_langs_encoder import ManyLangsEncoder
@@ -39,7 +39,7 @@ class BatchEmbedder:
     elmo_bilm: ElmoBiLm
     _segment_steps = 2048
 
-    def view_batch(self, batch: list[list[str]], output_format: str = "all") -> list[numpy.ndarray]:
+    def view_batch(self, batch: Sentences, output_format: str = "all") -> list[numpy.ndarray]:
         """Return what `ElmoEmbedder.embed_batch` does, as views of the layers of the batch."""
         if output_format not in OUTPUT_FORMATS:
             raise ValueError(f"the layers {output_format!r} are none of {OUTPUT_FORMATS}")
@@ -59,7 +59,7 @@ class BatchEmbedder:
         batch_size: int | None = None,
     ) -> Iterator[tuple[int, numpy.ndarray]]:
         """Yield each sentence's index and layers, with a batch of similar lengths in memory."""
-        with step_bar("embedding", len(sentences), "sentences") as update:
+        with step_bar("embedding", len(sentences), " sentences") as update:
             for batch in batches_by_length(list(map(len, sentences)), batch_tokens, batch_size):
                 yield from zip(batch, self.view_batch([sentences[i] for i in batch], output_format))
                 update(len(batch))

@@ -14,16 +14,12 @@ from typing import IO, Any
 import numpy
 import torch
 
-from allennlp_elmo_plugin.bilm.characters import check_sentences
+from allennlp_elmo_plugin.bilm.carried_state import InitialState
+from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences
+from allennlp_elmo_plugin.bilm.kernels.matrix_product import Precision
 from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
 from allennlp_elmo_plugin.elmo.many_langs_encoder import ManyLangsEncoder
-from allennlp_elmo_plugin.embedding.batches import (
-    POOLINGS,
-    BatchEmbedder,
-    Layers,
-    Pooling,
-    pool,
-)
+from allennlp_elmo_plugin.embedding.batches import POOLINGS, BatchEmbedder, Layers, Pooling, pool
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, Neighbours, embed_word, nearest
 from allennlp_elmo_plugin.files.whole import PathLike
@@ -36,8 +32,7 @@ from allennlp_elmo_plugin.text.lines import TextLines, open_lines, split_words
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_INITIAL_STATE = "settled"
-_CHECKED = 1000  # sentences, for whether they are tokenised
+DEFAULT_INITIAL_STATE: InitialState = "settled"
 
 
 class ElmoEmbedder(BatchEmbedder):
@@ -71,8 +66,8 @@ class ElmoEmbedder(BatchEmbedder):
         weight_file: PathLike | int | None = None,
         cuda_device: int = -1,
         vocab_to_cache: Sequence[str] | None = None,
-        initial_state: str = DEFAULT_INITIAL_STATE,
-        precision: str = "float32",
+        initial_state: InitialState = DEFAULT_INITIAL_STATE,
+        precision: Precision = "float32",
         device: str | torch.device | None = None,
     ) -> None:
         if isinstance(weight_file, int):
@@ -96,7 +91,12 @@ class ElmoEmbedder(BatchEmbedder):
         if words:
             bilm.token_layer.keep_words([*bilm.token_layer.boundary_words, *words])
 
-    def batch_to_embeddings(self, batch: list[list[str]]) -> tuple[torch.Tensor, torch.Tensor]:
+    def __repr__(self) -> str:
+        bilm, name = self.elmo_bilm, " ".join(str(name) for name in self._names if name)
+        shape = f"dimensions: {bilm.get_output_dim()}, layers: {bilm.num_layers}"
+        return f"<{type(self).__name__} {name}, {shape}, device: {next(bilm.parameters()).device}>"
+
+    def batch_to_embeddings(self, batch: Sentences) -> tuple[torch.Tensor, torch.Tensor]:
         """
         Return the layers of tokenised sentences, not all of them empty, shape `(batch_size, layers,
         timesteps, 2 * projection size)`, and their mask, shape `(batch_size, timesteps)`.
@@ -108,7 +108,9 @@ class ElmoEmbedder(BatchEmbedder):
             layers = [output.unpack(layer, strip=1) for layer in range(output.n_layers)]
         return torch.stack(layers, dim=1), output.packing.mask(strip=1)
 
-    def embed_sentence(self, sentence: list[str], output_format: str = "all") -> numpy.ndarray:
+    def embed_sentence(
+        self, sentence: Sequence[str], output_format: Layers = "all"
+    ) -> numpy.ndarray:
         """Return what `embed_batch` does, for one tokenised sentence."""
         return self.embed_batch([sentence], output_format)[0]
 
@@ -146,9 +148,9 @@ class ElmoEmbedder(BatchEmbedder):
         if not all(words):
             n_empty = sum(not sentence for sentence in words)
             logger.warning(f"{n_empty:,} of {len(words):,} sentences have no words: rows of zeros")
-        start = [word.encode("utf-8", "ignore") for each in words[:_CHECKED] for word in each]
-        lines = len(words[:_CHECKED])
-        check_words("encode", Counter(start), lines, self.elmo_bilm.max_characters)
+        start = words[:1000]
+        counts = Counter(word.encode("utf-8", "ignore") for each in start for word in each)
+        check_words("encode", counts, len(start), self.elmo_bilm.max_characters)
         axes = [self.elmo_bilm.num_layers] if layers == "all" else []
         vectors = numpy.zeros((len(words), *axes, self.elmo_bilm.get_output_dim()), "float32")
         with nullcontext() if show_progress_bar else progress_of_command(quiet=True):
@@ -160,17 +162,13 @@ class ElmoEmbedder(BatchEmbedder):
         return torch.from_numpy(vectors) if convert_to_tensor else vectors
 
     @staticmethod
-    def similarity(
-        embeddings1: numpy.ndarray | torch.Tensor, embeddings2: numpy.ndarray | torch.Tensor
-    ) -> torch.Tensor:
+    def similarity(embeddings1: Any, embeddings2: Any) -> torch.Tensor:
         """Return the cosine of each vector of `(n, dim)` and each of `(m, dim)`: `(n, m)`."""
         both = (torch.atleast_2d(torch.as_tensor(each)) for each in (embeddings1, embeddings2))
         first, second = (torch.nn.functional.normalize(each, dim=-1) for each in both)
         return first @ second.T
 
-    def embed_batch(
-        self, batch: list[list[str]], output_format: str = "all"
-    ) -> list[numpy.ndarray]:
+    def embed_batch(self, batch: Sentences, output_format: Layers = "all") -> list[numpy.ndarray]:
         """
         Return `"all"` layers of each tokenised sentence, float32 of shape `(layers, tokens, 2 *
         projection size)`, or without the first dimension the `"top"` layer or the `"average"`.
@@ -179,7 +177,7 @@ class ElmoEmbedder(BatchEmbedder):
         return [layers.copy() for layers in self.view_batch(batch, output_format)]
 
     def embed_sentences(
-        self, sentences: Iterable[list[str]], batch_size: int = 64
+        self, sentences: Sentences, batch_size: int = 64
     ) -> Iterator[numpy.ndarray]:
         """Yield the layers of tokenised sentences, with one batch at a time in memory."""
         iterator = iter(sentences)
@@ -189,8 +187,8 @@ class ElmoEmbedder(BatchEmbedder):
     def nearest(
         self,
         word: str,
-        sentences: Iterable[list[str]],
-        queries: Iterable[list[str]] | None = None,
+        sentences: Sentences,
+        queries: Sentences | None = None,
         n_nearest: int = 5,
         max_occurrences: int = MAX_OCCURRENCES,
     ) -> list[Neighbours]:
@@ -213,7 +211,7 @@ class ElmoEmbedder(BatchEmbedder):
         self,
         input_file: IO[Any] | PathLike,
         output_file_path: PathLike,
-        output_format: str = "all",
+        output_format: Layers = "all",
         batch_size: int | None = 64,
         forget_sentences: bool = False,
         use_sentence_keys: bool = False,
@@ -242,11 +240,10 @@ class ElmoEmbedder(BatchEmbedder):
 
     def save(self, folder: PathLike) -> None:
         """Write the model to a folder, which is then another name of it."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        os.makedirs(folder, exist_ok=True)
         if not isinstance(self.elmo_bilm.token_layer, ManyLangsEncoder):
-            self.elmo_bilm.options.write(folder / OPTIONS_FILE)
-            write_weights(folder / WEIGHT_FILE, self.elmo_bilm)
+            self.elmo_bilm.options.write(Path(folder, OPTIONS_FILE))
+            write_weights(Path(folder, WEIGHT_FILE), self.elmo_bilm)
             return
         with find_model(*self._names) as files:  # no code writes this layout
             if not files.options.parent.samefile(folder):

@@ -29,7 +29,7 @@ def test_a_saved_module_contains_the_model(folder, tmp_path, settings):
     for each in (module, ElmoSentences.load(str(tmp_path / "saved"))):
         output = each(each.tokenize(TEXTS))["sentence_embedding"]
         np.testing.assert_allclose(output, expected, atol=1e-6)
-        assert each.get_embedding_dimension() == expected.shape[1]
+        assert each.get_sentence_embedding_dimension() == expected.shape[1]
 
 
 @pytest.mark.parametrize("settings", CHOICES)

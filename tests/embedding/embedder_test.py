@@ -182,6 +182,9 @@ def test_paths_and_short_calls(files, tmp_path, monkeypatch):
     expected = ElmoEmbedder(*files).embed_batch(SENTENCES)
     for names in ((options, weights), (options,), (options.parent,), (None, weights)):
         assert_all_close(ElmoEmbedder(*names).embed_batch(SENTENCES), expected)
+    assert repr(ElmoEmbedder(options.parent)) == (
+        f"<ElmoEmbedder {options.parent}, dimensions: 16, layers: 3, device: cpu>"
+    )
     devices = []
     monkeypatch.setattr(ElmoBiLm, "to", lambda bilm, device: devices.append(device))
     for name in ("tiny", options.parent):
