@@ -98,6 +98,8 @@ def test_files(mixes, tmp_path, monkeypatch):
         names = axes.get_yticklabels() if "weights" in str(path) else axes.get_xticklabels()
         shown = names, axes.get_legend().get_texts(), axes.texts
         drawn.append([[text.get_text() for text in labels] for labels in shown])
+        if "weights" in str(path):  # Each part starts where the one before ends.
+            assert [bar.get_x() for bar in axes.patches] == pytest.approx([0, 0, 0.2, 0.3])
         Path(path).touch()
 
     monkeypatch.setattr(figures.Figure, "savefig", texts)
