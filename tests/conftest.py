@@ -20,6 +20,11 @@ from hypothesis import HealthCheck, settings
 import allennlp_elmo_plugin  # noqa: F401
 from allennlp_elmo_plugin import errors
 
+if os.environ.get("TRITON_INTERPRET") == "1":
+    from tests.support.interpreter import make_faster
+
+    make_faster()
+
 # A shell starts background jobs with SIGINT ignored. Tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -11,7 +11,7 @@ from allennlp_elmo_plugin.plugin.benchmark.cached_bilm import Vectors, keep_vect
 from allennlp_elmo_plugin.plugin.components import ElmoTokenEmbedder
 from allennlp_elmo_plugin.plugin.components.elmo_output_encoder import ElmoOutputEncoder
 from tests.support.pretend_gpu import check_on_gpu, count_waits, gpu_for_tests
-from tests.support.testing import read_arrays, write_random_elmo
+from tests.support.testing import fork, limit_file_size, read_arrays, write_random_elmo
 
 TEXTS = "Alice saw the old mill .", "Yes .", "Nobody counts the fish", "x" * 70
 SENTENCES = [text.split() for text in TEXTS]
@@ -58,6 +58,40 @@ def test_batches_do_not_wait_for_a_gpu(options, files, tmp_path):
 
         embed(1)
         assert count_waits(lambda: embed(2)) == count_waits(lambda: embed(20)) > 0
+
+
+@pytest.mark.parametrize("pooling", [None, "max"])
+def test_a_file_from_a_gpu_with_too_little_memory(pooling, files, tmp_path, monkeypatch):
+    text = "\n".join(map(" ".join, 3 * SENTENCES))
+
+    def embed(device):
+        embedder = ElmoEmbedder(*files, -1 if device.type == "cpu" else 0)
+        embedder.elmo_bilm.settled_state()
+        run = embedder.elmo_bilm.run
+
+        def refuse(vectors, *args):
+            if len(vectors) > 20 and device.type != "cpu":
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return run(vectors, *args)
+
+        monkeypatch.setattr(embedder.elmo_bilm, "run", refuse)
+        path = tmp_path / device.type
+        embedder.embed_file(io.StringIO(text), str(path), forget_sentences=True, pooling=pooling)
+        return read_arrays(path)
+
+    check_on_gpu(embed)
+
+
+def test_a_full_disk_behind_a_gpu(files, tmp_path):
+    """The last batch is written when all have been launched."""
+
+    def run():
+        limit_file_size(1000)
+        with gpu_for_tests(), pytest.raises(OSError, match="File too large; .*make room"):
+            embedder = ElmoEmbedder(*files, 0)
+            embedder.embed_file(io.BytesIO(b"Alice saw the mill .\n"), str(tmp_path / "o"))
+
+    assert fork(run) == 0
 
 
 def _gradients(module, device):

@@ -79,7 +79,7 @@ def test_nothing_says_to_install_this_package_by_its_name(repository_root):
 
 
 # What the programs of the wheel alone don't have, or takes seconds to import.
-ABSENT = "allennlp transformers spacy sklearn matplotlib torch._dynamo"
+ABSENT = "allennlp triton transformers spacy sklearn matplotlib torch._dynamo"
 REPORT = f"import sys; assert not {set(ABSENT.split())!r} & set(sys.modules)"
 VECTORS = """
 from allennlp_elmo_plugin import Elmo, ElmoEmbedder, batch_to_ids

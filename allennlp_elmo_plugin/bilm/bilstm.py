@@ -122,8 +122,8 @@ class BiLstm(torch.nn.Module):
                 for dim in (self.hidden_size, self.cell_size)
             )
         states = carried.read((outputs, cells))
-        # Directions with the same lengths run step by step together, unless the call needs gradients
-        # or random numbers and has no kernel for both.
+        # Directions with the same lengths run step by step together. Without a kernel for that, a
+        # call that needs gradients or random numbers runs them apart.
         needs_order = needs_grad(*inputs.values(), *self.weights) or bool(
             self.dropout.training and self.dropout.p
         )

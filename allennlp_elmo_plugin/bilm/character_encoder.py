@@ -22,6 +22,7 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     padded_rows,
     product_type,
 )
+from allennlp_elmo_plugin.bilm.kernels.memory import copy_to
 from allennlp_elmo_plugin.bilm.kernels.model_call import check_layers, model_call, needs_grad
 from allennlp_elmo_plugin.bilm.kernels.triton_support import runs_triton
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
@@ -219,12 +220,13 @@ class CharacterEncoder(CachingModule):
         places = {spelling: i for i, spelling in enumerate(dict.fromkeys(spellings))}
         vectors = self._encode(list(places), prepared)  # of each distinct word once
         index = torch.tensor([places[word] for word in spellings], dtype=torch.long, device="cpu")
-        return vectors.index_select(0, index.to(vectors.device))
+        return vectors.index_select(0, copy_to(index, vectors.device))
 
     def _encode(self, spellings: list[bytes], prepared: EncoderWeights | None) -> torch.Tensor:
         ids = np.frombuffer(bytearray().join(spellings), dtype=np.int16)
         ids = ids.reshape(len(spellings), self.options.max_characters_per_token)
-        return self._encode_ids(torch.from_numpy(ids), prepared)
+        device = self._char_embedding_weights.device
+        return self._encode_ids(copy_to(torch.from_numpy(ids), device), prepared)
 
     def _encode_ids(self, ids: torch.Tensor, prepared: EncoderWeights | None) -> torch.Tensor:
         parts = ids.to(self._char_embedding_weights.device).split(WORDS_AT_ONCE)
@@ -272,15 +274,11 @@ class CharacterEncoder(CachingModule):
     def _tables(self, embeddings: torch.Tensor) -> list[torch.Tensor]:
         """
         Return the table of each convolution, shape `(width, n_characters, n_filters)`, from the
-        embeddings of characters, shape `(n_characters, dim)`. On a GPU there is a single table, as
-        wide as the widest: for Triton's kernel of shape `(n_characters, width, n_filters)`, else
-        with one more character for places after the end, which makes the sum of an n-gram minus
-        infinity.
+        embeddings of characters, shape `(n_characters, dim)`; or for Triton's kernel a single one,
+        as wide as the widest, shape `(n_characters, width, n_filters)`.
         """
-        has_kernel = runs_triton(embeddings)
-        in_one = has_kernel or embeddings.device.type != "cpu"
         weights = [convolution.weight for convolution in self.convolutions]  # (n, dim, width) each
-        if in_one:
+        if has_kernel := runs_triton(embeddings):
             widest = max(weight.size(2) for weight in weights)
             padded = [torch.nn.functional.pad(w, (0, widest - w.size(2))) for w in weights]
             weights = [torch.cat(padded)]
@@ -291,15 +289,8 @@ class CharacterEncoder(CachingModule):
             no_bias = weight.new_zeros(weight.size(0))
             table = Linear.apply(embeddings, weight, no_bias, weight.dtype)
             table = table.unflatten(1, (width, -1))  # (n_characters, width, n_filters)
-            tables.append(table if has_kernel else table.transpose(0, 1))
-        if has_kernel:
-            return tables
-        if in_one:
-            widths = np.repeat(*np.array(self.options.filters).T)  # (n_filters,)
-            values = np.where(np.arange(widest)[:, None] < widths, -np.inf, 0.0)
-            after_end = torch.from_numpy(values).to(tables[0])  # (widest, n_filters)
-            return [torch.cat([tables[0], after_end.unsqueeze(1)], 1)]
-        return [table.contiguous() for table in tables]
+            tables.append(table if has_kernel else table.transpose(0, 1).contiguous())
+        return tables
 
     def encode(
         self,
@@ -344,13 +335,10 @@ class CharacterEncoder(CachingModule):
 
             of_filters = self.options.filters, activation, padding
             return MaxOverNgrams.apply(character_ids, tables[0], biases, *of_filters), None
-        character_ids, order = character_ids.long(), None
+        # Sizes that depend on the words would have to be copied from a GPU.
+        groups, order = [character_ids.long()], None
         if character_ids.device.type == "cpu":
-            groups, order = self._by_length(character_ids, padding)
-        else:
-            # Sizes that depend on the words would have to be copied from the GPU.
-            width, after_end = tables[0].size(0), tables[0].size(1) - 1
-            groups = [torch.nn.functional.pad(character_ids, (0, width - 1), value=after_end)]
+            groups, order = self._by_length(groups[0], padding)
         # (n_words, n_filters), sorted by length
         maxima = torch.cat([_MaxOverNgrams.apply(table, *groups) for table in tables], 1) + biases
         return maxima.relu() if activation == "relu" else maxima.tanh(), order

@@ -82,6 +82,7 @@ class ElmoBiLm(CachingModule, BiLm):
         self.initial_state: InitialState = initial_state
         self._elmo_lstm.stateful = initial_state == "carried"
         self._settled: CachedValue[FixedState] = CachedValue()
+        self._digest: CachedValue[str] = CachedValue()
         self._requires_grad = requires_grad
         self.requires_grad_(requires_grad)
         self._word_embedding: torch.nn.Embedding | None = None
@@ -219,13 +220,17 @@ class ElmoBiLm(CachingModule, BiLm):
 
     def fingerprint(self) -> dict[str, str]:
         """Return what the layers depend on: a digest of the model, and the settings."""
-        digest = hashlib.sha256(json.dumps(self.options.architecture).encode())
+        text = json.dumps(self.options.architecture)
+        digest = self._digest.get([*self.parameters()], lambda: self._compute_digest(text), text)
+        return {"model": digest, "initial_state": self.initial_state, "precision": self.precision}
+
+    def _compute_digest(self, text: str) -> str:
+        digest = hashlib.sha256(text.encode())
         for module in (self.token_layer, self.lstm):
             for name, parameter in sorted(module.named_parameters()):
                 digest.update(f"{name} {tuple(parameter.shape)}".encode())
                 digest.update(parameter.detach().cpu().flatten().contiguous().numpy())
-        settings = {"initial_state": self.initial_state, "precision": self.precision}
-        return {"model": digest.hexdigest(), **settings}
+        return digest.hexdigest()
 
 
 def _pack(vectors: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, PackedBatch]:

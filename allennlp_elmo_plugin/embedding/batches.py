@@ -74,22 +74,17 @@ class BatchEmbedder:
         running = self.launch_batch(batch, output_format)
         return [array for part in running for array in part.wait_for_arrays()]
 
-    def launch_batch(
-        self,
-        batch: Sentences,
-        output_format: str = "all",
-        empty: Callable[..., torch.Tensor] = torch.empty,
-    ) -> list[RunningBatch]:
+    def launch_batch(self, batch: Sentences, output_format: str = "all") -> list[RunningBatch]:
         """
-        Start to embed a batch: a GPU goes on when this returns. The batch is in several parts if it
-        was too large for the GPU's memory. On the CPU, the layers are in memory that `empty` makes.
+        Start to embed a batch, which a GPU may still compute when this returns. It is in parts if
+        it was too large for the GPU's memory.
         """
         if output_format not in OUTPUT_FORMATS:
             raise ValueError(f"the layers {output_format!r} are none of {OUTPUT_FORMATS}")
         batch = check_sentences(batch)
         # As in AllenNLP, carried states stay if no sentence has a token; not in ELMoForManyLangs.
         if any(batch) or (batch and isinstance(self.elmo_bilm.token_layer, ManyLangsEncoder)):
-            return self._embed(batch, output_format, empty)
+            return self._embed(batch, output_format)
         layers = [self.elmo_bilm.num_layers] if output_format == "all" else []
         rows = torch.empty(0, self.elmo_bilm.get_output_dim(), device="cpu")
         return [RunningBatch(rows, [(*layers, 0)] * len(batch))]
@@ -107,14 +102,12 @@ class BatchEmbedder:
                 yield from zip(batch, self.view_batch([sentences[i] for i in batch], output_format))
                 update(len(batch))
 
-    def _embed(
-        self, batch: list[list[str]], output_format: str, empty: Callable[..., torch.Tensor]
-    ) -> list[RunningBatch]:
+    def _embed(self, batch: list[list[str]], output_format: str) -> list[RunningBatch]:
         # Rows of carried states can't be run one after the other: only time can be cut then.
         can_split = len(batch) > 1 and self.elmo_bilm.initial_state != "carried"
         try:
             with torch.no_grad():
-                return [self._embed_in_segments(batch, output_format, empty)]
+                return [self._embed_in_segments(batch, output_format)]
         except torch.OutOfMemoryError as error:
             if not (can_split or self._segment_steps > 1):
                 raise
@@ -123,18 +116,14 @@ class BatchEmbedder:
         torch.cuda.empty_cache()
         if can_split:
             half = len(batch) // 2
-            halves = [
-                self._embed(part, output_format, empty) for part in (batch[:half], batch[half:])
-            ]
+            halves = [self._embed(part, output_format) for part in (batch[:half], batch[half:])]
             return [*halves[0], *halves[1]]
         longest = max(map(len, batch)) + 2
         self._segment_steps = max(min(self._segment_steps, longest) // 2, 1)
-        return self._embed(batch, output_format, empty)
+        return self._embed(batch, output_format)
 
     @model_call
-    def _embed_in_segments(
-        self, batch: list[list[str]], output_format: str, empty: Callable[..., torch.Tensor]
-    ) -> RunningBatch:
+    def _embed_in_segments(self, batch: list[list[str]], output_format: str) -> RunningBatch:
         """
         Run each direction in segments, which start from the state at the end of the last one, so
         that the numbers are those of one run.
@@ -142,26 +131,22 @@ class BatchEmbedder:
         bilm = self.elmo_bilm
         begin, end = bilm.token_layer.boundary_words
         sentences = [[begin, *words, end] for words in batch]
-        longest, width, dim = (
-            max(map(len, sentences)),
-            self._segment_steps,
-            bilm.options.projection_dim,
-        )
+        longest, width = max(map(len, sentences)), self._segment_steps
         # In one segment, both directions read the same words.
         reverse = [words[::-1] for words in sentences] if width < longest else []
-        weights = next(bilm.parameters())
         # All layers of a long sentence may be too much for a GPU.
-        device = torch.device("cpu") if reverse else weights.device
-        n_words = copy_to(torch.tensor([*map(len, batch)], device="cpu"), device)  # (batch_size,)
+        device = torch.device("cpu") if reverse else next(bilm.parameters()).device
+        lengths = list(map(len, batch))
+        n_words = copy_to(torch.tensor(lengths, device="cpu"), device)  # (batch_size,)
         n_selected = bilm.num_layers if output_format == "all" else 1
         starts = (n_words.cumsum(0) - n_words) * n_selected
-        n_rows = sum(map(len, batch)) * n_selected
+        n_rows, dim = sum(lengths) * n_selected, bilm.options.projection_dim
         # The last row takes the vectors of boundaries: (n_rows + 1, output_dim)
         shape = n_rows + 1, bilm.get_output_dim()
-        if device.type == "cpu":
-            rows = empty(shape, dtype=weights.dtype, device="cpu")
-        else:
-            rows = weights.new_empty(shape)
+        # numpy asks the system for large pages.
+        rows = torch.from_numpy(numpy.empty(shape if device.type == "cpu" else 0, "float32"))
+        if device.type != "cpu":
+            rows = torch.empty(shape, dtype=rows.dtype, device=device)
         # Carried states change at the end, and so not at all if the memory is too small.
         start = bilm.start()
         carried = copy.copy(start).for_segments(len(batch))
@@ -181,22 +166,18 @@ class BatchEmbedder:
                     outputs = [torch.stack(outputs).mean(0)]
                 for layer in outputs[-n_selected:]:  # (n_tokens, dim)
                     own = place.masked_fill(is_boundary, n_rows)
-                    rows[:, i * dim : (i + 1) * dim].index_copy_(0, own, layer.to(device))
+                    rows[:, i * dim : (i + 1) * dim].index_copy_(0, own, layer.to(rows))
                     place = place + n
         start.write(carried.states)
+        is_filled = None
+        if device.type == "cuda":
+            on_gpu, rows = rows, torch.empty(shape, dtype=rows.dtype, device="cpu", pin_memory=True)
+            rows.copy_(on_gpu, non_blocking=True)
+            is_filled = torch.cuda.Event(blocking=True)
+            is_filled.record(torch.cuda.current_stream(device))
         layers = [n_selected] if output_format == "all" else []
-        return _to_host(rows[:n_rows], [(*layers, len(words)) for words in batch])
-
-
-def _to_host(rows: torch.Tensor, shapes: list[tuple[int, ...]]) -> RunningBatch:
-    if rows.device.type != "cuda":
-        return RunningBatch(rows.cpu(), shapes)
-    # torch uses the pinned memory for another batch only when nothing refers to it any more.
-    on_host = torch.empty(rows.shape, dtype=rows.dtype, device="cpu", pin_memory=True)
-    on_host.copy_(rows, non_blocking=True)
-    is_filled = torch.cuda.Event(blocking=True)
-    is_filled.record(torch.cuda.current_stream(rows.device))
-    return RunningBatch(on_host, shapes, is_filled)
+        shapes = [(*layers, length) for length in lengths]
+        return RunningBatch(rows[:n_rows].cpu(), shapes, is_filled)
 
 
 def batches_by_length(

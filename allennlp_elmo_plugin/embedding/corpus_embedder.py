@@ -63,8 +63,6 @@ class CorpusEmbedder:
 
     def __post_init__(self) -> None:
         self._bilm = self.embedder.elmo_bilm
-        self._device = next(self._bilm.parameters()).device
-        self._memory = torch.empty(0, dtype=torch.uint8, device="cpu")  # for `_empty`
         self._is_carried = self._bilm.initial_state == "carried"
         if self.batch_size is None and self._is_carried:
             self.batch_size = _CARRIED_BATCH_SIZE
@@ -168,9 +166,10 @@ class CorpusEmbedder:
         common: list[list[str]] = []  # words of the first parts that have not been encoded yet
         missing: list[int] = []  # other shards' parts that were not there when this one passed
         summary = {**self._settings, **_TOTALS}
+        on_gpu = next(self._bilm.parameters()).device.type == "cuda"
         with (
             progress_bar(total=lines.size, unit="B", unit_scale=True, desc="embedding") as bar,
-            _calls_behind(_N_BEHIND if self._device.type == "cuda" else 0) as call,
+            _calls_behind(_N_BEHIND if on_gpu else 0) as call,
         ):
             for number, part in enumerate(self._divide(lines, summary)):
                 if number == 0:
@@ -250,20 +249,10 @@ class CorpusEmbedder:
             chosen = (rows[i : i + self.batch_size] for i in rows[:: self.batch_size])
         for batch in chosen:
             sentences = [lines[i].words for i in batch]
-            running = self.embedder.launch_batch(sentences, self.output_format, self._empty)
+            running = self.embedder.launch_batch(sentences, self.output_format)
             call(self._write_batch, writing, batch, running)
         states = self._bilm.lstm._states if self._is_carried else None
         call(_finish, writing, states and [state.cpu() for state in states])
-
-    def _empty(self, shape: Sequence[int], dtype: torch.dtype, device: str) -> torch.Tensor:
-        """Return a tensor without values, in the memory of the last batch on the CPU."""
-        if self._device.type != "cpu":
-            return torch.empty(shape, dtype=dtype, device=device)
-        n_bytes = math.prod(shape) * dtype.itemsize
-        if len(self._memory) < n_bytes:
-            # numpy asks the system for large pages.
-            self._memory = torch.from_numpy(numpy.empty(n_bytes, "uint8"))
-        return self._memory[:n_bytes].view(dtype).view(shape)
 
     def _write_batch(
         self,

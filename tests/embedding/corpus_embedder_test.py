@@ -237,6 +237,17 @@ def test_a_disk_that_is_full(files, tmp_path):
     assert_same_files(path, tmp_path / "expected")
 
 
+def test_what_a_killed_run_began_is_overwritten(files, tmp_path, monkeypatch):
+    text, path = make_text(10), tmp_path / "o"
+    monkeypatch.setattr(
+        ElmoEmbedder, "launch_batch", lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    )
+    for _ in range(3):
+        assert fork(partial(embed, files, text, path, resume=True)) == signal.SIGKILL
+    names = {"settings.json", "shard-0.lock"}
+    assert len(set(os.listdir(f"{path}.parts")) - names) == 1
+
+
 @pytest.mark.parametrize("n_lines", [40, 5])
 def test_shards_at_the_same_time(files, tmp_path, n_lines):
     text, path = make_text(n_lines), tmp_path / "o"

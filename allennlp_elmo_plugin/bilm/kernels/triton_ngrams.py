@@ -119,10 +119,10 @@ def _backward(ids, grad, out, positions, grad_table, grad_bias, n_words, words_e
 
 class MaxOverNgrams(torch.autograd.Function):
     """
-    `activation(bias + max over p of sum over j < width of table[ids[:, p + j], j])`, shape `(n_words,
-    n_filters)`, of character ids, shape `(n_words, length)`, a table, shape `(n_characters, widest,
-    n_filters)`, and a bias, shape `(n_filters,)`. Filters are pairs of a width and a number. Later
-    n-grams than the first that has only `padding` are like it. A wrong id gives NaN.
+    `activation(max over p of sum over j < width of table[ids[:, p + j], j] + bias)`, shape
+    `(n_words, n_filters)`, of character ids, shape `(n_words, length)`, a table, shape
+    `(n_characters, widest, n_filters)`, and a bias, shape `(n_filters,)`. `filters` are pairs of a
+    width and a number. A word's end has only `padding`. A wrong id gives NaN.
     """
 
     @staticmethod
@@ -142,9 +142,8 @@ class MaxOverNgrams(torch.autograd.Function):
         save = any(ctx.needs_input_grad)
         out = table.new_empty(n_words, n)
         positions = table.new_empty((n_words, n) if save else 0, dtype=torch.int16)
-        constants = dict(
-            LENGTH=length, N=n, WIDEST=widest, FIRSTS=firsts, WIDTHS=widths, ACTIVATION=activation
-        )
+        constants = {"LENGTH": length, "N": n, "WIDEST": widest, "ACTIVATION": activation}
+        constants |= {"FIRSTS": firsts, "WIDTHS": widths}
         with torch.cuda.device_of(ids):
             _forward[(n_words, triton.cdiv(n, 256))](
                 ids, table, bias, out, positions, n_characters, padding, NARROWEST=min(widths),

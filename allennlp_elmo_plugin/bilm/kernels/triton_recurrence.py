@@ -89,25 +89,21 @@ def _tanh(values):
     return 2.0 * tl.sigmoid(2.0 * values) - 1.0
 
 
-_NOT_SPECIALIZED = ["first", "last", "first_token", "n_gates", "n_layers", "n_rows", "n_tokens"]
+_SIZES = ["first", "last", "first_token", "n_gates", "n_layers", "n_rows", "n_tokens"]
 
 
-@triton.jit(do_not_specialize=_NOT_SPECIALIZED)
+@triton.jit(do_not_specialize=_SIZES)
 def _forward_steps(gates, weight, projection, outputs, cells, hidden, parts, starts, arrived,
                    first, last, first_token, n_gates, n_layers, n_rows, n_tokens, cell_clip,
                    proj_clip, DIM: tl.constexpr, OUT: tl.constexpr, SAVE: tl.constexpr,
                    BM: tl.constexpr, BN: tl.constexpr, BP: tl.constexpr, BK: tl.constexpr,
                    SPLIT: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     """
-    Run the steps from `first` to `last`. `gates`, shape (layers, n_gates, 4 * DIM), has the inputs'
-    part of the tokens from `first_token` on, and becomes the gates if SAVE. Of the other shapes:
-
-    weight (layers, 4 * DIM, OUT), projection (layers, OUT, DIM)
-    outputs (layers, rows + tokens, OUT), beginning with the initial ones
-    cells like outputs if SAVE, or (layers, rows, DIM), of the last step
-    hidden, what is projected: (layers, tokens if SAVE else rows, DIM)
-    parts (SPLIT, layers, rows, OUT)
-    starts, the rows of `outputs` where the initial ones and each step's begin, and the end
+    Run the steps from `first` to `last`. `gates`, (layers, n_gates, 4 * DIM), has the inputs' part
+    of the tokens from `first_token` on, and becomes the gates if SAVE. `outputs`, (layers, rows +
+    tokens, OUT), begins with the initial ones; `cells` has their places if SAVE, and else one for
+    each row. `hidden`, (layers, tokens if SAVE else rows, DIM), is what is projected. `starts` are
+    the places of `outputs` where the initial ones and each step begin, and the end.
     """
     n_programs = tl.num_programs(0)
     target = 0
@@ -190,11 +186,9 @@ def _backward_steps(gates, weight, projection, outputs, cells, grad_outputs, gra
                     BN: tl.constexpr, BP: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr,
                     PRECISION: tl.constexpr):  # fmt: skip
     """
-    Run all steps from the last, and overwrite `gates` by the gradient of the gates' arguments. The
-    weights are transposed: weight (layers, OUT, 4 * DIM), projection (layers, DIM, OUT).
-
-    grad_outputs, grad_projected (layers, tokens, OUT), the latter before the clip's gradient
-    grad_cells (layers, rows, DIM), zero at the beginning
+    Run all steps from the last, and overwrite `gates` by the gradient of the gates' arguments, and
+    `grad_projected`, (layers, tokens, OUT), by that of unclipped outputs. Weights are transposed:
+    (layers, OUT, 4 * DIM) and (layers, DIM, OUT). `grad_cells`, (layers, rows, DIM), is zero.
     """
     n_programs = tl.num_programs(0)
     target = 0
@@ -267,8 +261,8 @@ def _backward_steps(gates, weight, projection, outputs, cells, grad_outputs, gra
 
 
 @functools.cache
-def _device(device: torch.device) -> tuple[int, dict[str, bool], bool]:
-    """Return the number of programs, the options of a launch, and whether it is a Hopper GPU."""
+def _device_properties(device: torch.device) -> tuple[int, dict[str, bool], bool]:
+    """Return the number of programs, options of each launch, and whether it is a Hopper GPU."""
     if device.type == "cpu":
         return 1, {}, False
     n_programs = torch.cuda.get_device_properties(device).multi_processor_count
@@ -280,19 +274,23 @@ def _block_rows(n_rows: int) -> int:
     return 16 if n_rows <= 16 else 64 if n_rows <= 64 else 128
 
 
-def _launch(kernel: Any, block_rows: int, weight: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-    n_programs, options, is_hopper = _device(weight.device)
-    is_half = weight.dtype == torch.bfloat16
-    # With few cells, smaller blocks keep all multiprocessors busy. The largest ones don't fit the
+def _launch(
+    kernel: Any, block_rows: int, clips: Clips, *tensors: torch.Tensor, **sizes: Any
+) -> None:
+    weight, dim = tensors[1], sizes["DIM"]
+    n_programs, options, is_hopper = _device_properties(weight.device)
+    is_half, is_inference = weight.dtype == torch.bfloat16, sizes.get("SAVE") is False
+    # With few cells, smaller blocks keep all multiprocessors busy. The largest blocks don't fit the
     # shared memory of other GPUs.
-    small = large = False
-    if kwargs.get("SAVE") is False:
-        small = not is_half and kwargs["DIM"] <= 1024
-        large = is_half and kwargs["DIM"] > 1024 and is_hopper
+    small = is_inference and not is_half and dim <= 1024
+    large = is_inference and is_half and dim > 1024 and is_hopper
+    arrived = torch.zeros(1, dtype=torch.int32, device=weight.device)
+    cell_clip, proj_clip = (math.inf if clip is None else clip for clip in clips)
     with torch.cuda.device_of(weight):
         kernel[(n_programs,)](
-            *args, **kwargs, BM=block_rows, BN=16 if small else 64 if large else 32,
-            BP=32 if small else 64, BK=64 if is_half else 32, SPLIT=_SPLIT, PRECISION="tf32x3",
+            *tensors, arrived, cell_clip=cell_clip, proj_clip=proj_clip, **sizes, BM=block_rows,
+            BN=16 if small else 64 if large else 32, BP=32 if small else 64,
+            BK=64 if is_half else 32, SPLIT=_SPLIT, PRECISION="tf32x3",
             num_warps=4 if block_rows < 128 else 8, num_stages=3, **options,
         )  # fmt: skip
 
@@ -307,61 +305,57 @@ def run_stacked(
     save: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """
-    Run layers of one shape over packed inputs, shape `(n_layers, n_tokens, in_dim)`. Their weights
-    have the shapes `(n_layers, 4 * dim, in_dim)`, `(n_layers, 4 * dim, projection_dim)`,
-    `(n_layers, 4 * dim)` and `(n_layers, projection_dim, dim)`, and the type of the inputs. `starts`
-    are those of `PackedBatch`.
+    Run layers of one shape over packed inputs, shape `(n_layers, n_tokens, in_dim)`. Weights have
+    the shapes `(n_layers, 4 * dim, in_dim)`, `(n_layers, 4 * dim, projection_dim)`, `(n_layers, 4 *
+    dim)` and `(n_layers, projection_dim, dim)`, and the type of the inputs. `starts` are those of
+    `PackedBatch`.
 
     Return outputs, shape `(n_layers, n_sequences + n_tokens, projection_dim)`, which begin with the
-    initial ones; cells, in float32; gates, and what was projected. With `save`, cells have the
-    shape of outputs, and the last two are those of all tokens; without it, cells are those after
-    each sequence's last token, shape `(n_layers, n_sequences, dim)`, and the last two are of no use.
+    initial ones; cells in float32, after each sequence's last token, or with `save` in the shape of
+    outputs; gates and what was projected, of all tokens if they are saved.
     """
     weight_input, weight_state, bias, projection = weights
     n_layers, n_tokens = inputs.shape[:2]
-    sizes, n_rows, (out, dim) = batch_sizes, batch_sizes[0], projection.shape[1:]
+    n_rows, (out, dim) = batch_sizes[0], projection.shape[1:]
     outputs = inputs.new_empty(n_layers, n_rows + n_tokens, out)
-    outputs[:, :n_rows] = state[0]
+    outputs[:, :n_rows], cells = state
     if save:
-        cells = inputs.new_empty(n_layers, n_rows + n_tokens, dim, dtype=torch.float32)
+        cells = cells.new_empty(n_layers, n_rows + n_tokens, dim)
         cells[:, :n_rows] = state[1]
     else:
-        cells = state[1].clone()
+        cells = cells.clone()
     hidden = inputs.new_empty(n_layers, n_tokens if save else n_rows, dim)
     parts = cells.new_empty(_SPLIT, n_layers, n_rows, out)
-    row_bytes = n_layers * 4 * dim * inputs.element_size()
-    most_tokens = n_tokens if save else _MAX_GATES_BYTES // row_bytes
-    first = first_token = 0
-    while first < len(sizes):
-        last, n = first + 1, sizes[first]
-        while last < len(sizes) and n + sizes[last] <= most_tokens:
-            n += sizes[last]
+    chunk = n_tokens if save else _MAX_GATES_BYTES // (n_layers * 4 * dim * inputs.element_size())
+    last = first_token = 0
+    while last < len(batch_sizes):
+        first, n_gates = last, 0
+        while last < len(batch_sizes) and (n_gates == 0 or n_gates + batch_sizes[last] <= chunk):
+            n_gates += batch_sizes[last]
             last += 1
-        rows = inputs[:, first_token : first_token + n]
+        rows = inputs[:, first_token : first_token + n_gates]
         gates = torch.baddbmm(bias.unsqueeze(1), rows, weight_input.mT)
         # Steps with many rows and steps with few, in blocks of their size
-        for block_rows, steps in itertools.groupby(range(first, last), lambda t: _block_rows(sizes[t])):
-            steps = list(steps)
-            arrived = torch.zeros(1, dtype=torch.int32, device=inputs.device)
+        for block_rows, steps in itertools.groupby(map(_block_rows, batch_sizes[first:last])):
+            end = first + len(list(steps))
             _launch(
-                _forward_steps, block_rows, weight_state, gates, weight_state, projection, outputs,
-                cells, hidden, parts, starts, arrived, steps[0], steps[-1] + 1, first_token,
-                n, n_layers, n_rows, n_tokens, *map(_bound, clips), DIM=dim, OUT=out, SAVE=save,
+                _forward_steps, block_rows, clips, gates, weight_state, projection, outputs, cells,
+                hidden, parts, starts, first=first, last=end, first_token=first_token,
+                n_gates=n_gates, n_layers=n_layers, n_rows=n_rows, n_tokens=n_tokens, DIM=dim,
+                OUT=out, SAVE=save,
             )  # fmt: skip
-        first, first_token = last, first_token + n
+            first = end
+        first_token += n_gates
     return outputs, cells, gates, hidden
-
-
-def _bound(clip: float | None) -> float:
-    return math.inf if clip is None else clip
 
 
 class StackedRecurrence(torch.autograd.Function):
     """
     `run_stacked` with its gradient, which stops at the initial state. `tensors` are, of one layer
-    after the other, the inputs, shape `(n_tokens, in_dim)`, and the four weights. Products have the
-    type `dtype`. Return each layer's outputs, shape `(n_tokens, projection_dim)`, and the cells
-    after each sequence's last token, shape `(n_layers, n_sequences, dim)`.
+    after the other, the inputs, shape `(n_tokens, in_dim)`, and the four weights; `last` is that of
+    `PackedBatch`. Products have the type `dtype`. Return each layer's outputs, shape `(n_tokens,
+    projection_dim)`, and the cells after each sequence's last token, shape `(n_layers, n_sequences,
+    dim)`.
     """
 
     @staticmethod
@@ -375,67 +369,52 @@ class StackedRecurrence(torch.autograd.Function):
         dtype: torch.dtype,
         *tensors: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
-        inputs, *weights = stacked_layers(tensors, dtype)
-        outputs, cells, gates, hidden = run_stacked(
-            inputs, weights, state, batch_sizes, starts, clips, save=True
-        )
-        ctx.save_for_backward(starts, outputs, cells, gates, hidden, inputs, *weights)
-        ctx.batch_sizes = batch_sizes
+        inputs, *weights = (torch.stack(tensors[kind::5]).to(dtype) for kind in range(5))
+        ran = run_stacked(inputs, weights, state, batch_sizes, starts, clips, save=True)
+        ctx.save_for_backward(starts, inputs, *weights, *ran)
         cell_clip, proj_clip = clips
         if proj_clip is not None:  # rounded like the outputs
             proj_clip = torch.tensor(proj_clip, dtype=dtype, device="cpu").item()
-        ctx.clips = cell_clip, proj_clip
-        n_rows = batch_sizes[0]
-        last_cells = cells.index_select(1, last + n_rows)
+        ctx.batch_sizes, ctx.clips = batch_sizes, (cell_clip, proj_clip)
+        outputs, cells = ran[0][:, batch_sizes[0] :], ran[1]
+        last_cells = cells.index_select(1, last + batch_sizes[0])
         ctx.mark_non_differentiable(last_cells)
-        return *outputs[:, n_rows:].to(tensors[0].dtype), last_cells
+        return *outputs.to(tensors[0].dtype), last_cells
 
     @backward_once
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         # Read once: gradient checkpointing frees them after that.
-        starts, outputs, cells, gates, hidden, inputs, *weights = ctx.saved_tensors
-        weight_input, weight_state, _, projection = weights
-        sizes: list[int] = ctx.batch_sizes
+        starts, inputs, weight_input, weight_state, _, projection, *ran = ctx.saved_tensors
+        outputs, cells, gates, hidden = ran
+        batch_sizes: list[int] = ctx.batch_sizes
         n_layers, n_tokens = inputs.shape[:2]
-        n_rows, (out, dim) = sizes[0], projection.shape[1:]
+        n_rows, (out, dim) = batch_sizes[0], projection.shape[1:]
         if not may_overwrite_saved():
             gates = gates.clone()
         grad_outputs = torch.stack(grads[:-1])  # (n_layers, n_tokens, projection_dim)
         grad_projected = torch.empty_like(outputs[:, n_rows:])
-        grad_cells = cells.new_zeros(n_layers, n_rows, dim)
-        parts = cells.new_empty(_SPLIT, n_layers, n_rows, out)
-        arrived = torch.zeros(1, dtype=torch.int32, device=inputs.device)
         _launch(
-            _backward_steps, _block_rows(n_rows), weight_state, gates, weight_state.mT.contiguous(),
-            projection.mT.contiguous(), outputs, cells, grad_outputs, grad_projected, grad_cells,
-            parts, starts, arrived, len(sizes), n_layers, n_rows, n_tokens,
-            *map(_bound, ctx.clips), DIM=dim, OUT=out,
+            _backward_steps, _block_rows(n_rows), ctx.clips, gates, weight_state.mT.contiguous(),
+            projection.mT.contiguous(), outputs, cells, grad_outputs, grad_projected,
+            cells.new_zeros(n_layers, n_rows, dim), cells.new_empty(_SPLIT, n_layers, n_rows, out),
+            starts, n_steps=len(batch_sizes), n_layers=n_layers, n_rows=n_rows, n_tokens=n_tokens,
+            DIM=dim, OUT=out,
         )  # fmt: skip
-        # The outputs before each token: (n_layers, n_tokens, projection_dim)
-        if sizes[-1] == n_rows:
-            outputs_before = outputs[:, :n_tokens]
-        else:
-            steps_before = outputs.split([n_rows, *sizes], 1)
-            outputs_before = torch.cat([rows[:, :n] for rows, n in zip(steps_before, sizes)], 1)
         grad_gates = gates
-        products = [
-            (grad_gates, weight_input),
-            (grad_gates.mT, inputs),
-            (grad_gates.mT, outputs_before),
-            None,
-            (grad_projected.mT, hidden),
-        ]
-        results: list[Any] = []
-        for kind, product in enumerate(products):
-            if not any(ctx.needs_input_grad[6 + kind :: 5]):
-                results.append([None] * n_layers)
-            elif product is None:
-                results.append(grad_gates.sum(1, dtype=torch.float32))
-            else:
-                results.append(torch.bmm(*product).to(grad_outputs.dtype))
-        return (*[None] * 6, *(grad for of_layer in zip(*results) for grad in of_layer))
-
-
-def stacked_layers(tensors: Sequence[torch.Tensor], dtype: torch.dtype) -> list[torch.Tensor]:
-    """Return the tensors of one layer after the other, five each, as five of all layers."""
-    return [torch.stack(tensors[kind::5]).to(dtype) for kind in range(5)]
+        if batch_sizes[-1] == n_rows:
+            before = outputs[:, :n_tokens]  # the outputs before each token
+        else:
+            steps = zip(outputs.split([n_rows, *batch_sizes], 1), batch_sizes)
+            before = torch.cat([rows[:, :size] for rows, size in steps], 1)
+        products = {
+            0: (grad_gates, weight_input),
+            1: (grad_gates.mT, inputs),
+            2: (grad_gates.mT, before),
+            4: (grad_projected.mT, hidden),
+        }
+        results: list[Any] = [[None] * n_layers] * 5
+        for kind, (left, right) in products.items():
+            if any(ctx.needs_input_grad[6 + kind :: 5]):
+                results[kind] = torch.bmm(left, right).float()
+        results[3] = grad_gates.sum(1, dtype=torch.float32)
+        return (*[None] * 6, *itertools.chain(*zip(*results)))

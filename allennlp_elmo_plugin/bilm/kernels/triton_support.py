@@ -22,17 +22,13 @@ def runs_triton(tensor: torch.Tensor) -> bool:
 def _has_kernels(device: torch.device) -> bool:
     if device.type == "cpu":
         return os.environ.get("TRITON_INTERPRET") == "1"
-    if device.type != "cuda" or torch.version.hip or not _can_build():
+    # Triton compiles what launches its kernels.
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+    header = Path(sysconfig.get_path("include", "posix_prefix"), "Python.h")
+    if device.type != "cuda" or torch.version.hip or not (compiler and header.exists()):
         return False
-    if torch.cuda.get_device_capability(device) < (8, 0):
+    if torch.cuda.get_device_capability(device) < (8, 0) or not importlib.util.find_spec("triton"):
         return False
     from triton.backends.nvidia.compiler import CUDAOptions
 
     return "launch_cooperative_grid" in CUDAOptions.__dataclass_fields__
-
-
-def _can_build() -> bool:
-    # Triton compiles what launches its kernels.
-    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
-    header = Path(sysconfig.get_paths(scheme="posix_prefix")["include"], "Python.h")
-    return bool(compiler and header.exists() and importlib.util.find_spec("triton"))

@@ -19,9 +19,7 @@ IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if IS_INTERPRETED else "cuda"
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(
-        not (IS_INTERPRETED or torch.cuda.is_available()), reason="needs TRITON_INTERPRET=1 or a GPU"
-    ),
+    pytest.mark.skipif(not (IS_INTERPRETED or torch.cuda.is_available()), reason="needs a GPU"),
 ]
 SHORT = [4, 7, 0, 1, 7, 2]
 SHRINKING = [5, 4] + [3] * 15 + [2] * 50 + [1] * 66  # from blocks of 128 rows to those of 16
@@ -101,7 +99,7 @@ def test_recurrence(lengths, number, needs_grad):
     assert_near(results)
 
 
-@pytest.mark.parametrize("sizes", [{"lstm_dim": 64, "projection_dim": 32}, {"lstm_dim": 130}])
+@pytest.mark.parametrize("sizes", [{"lstm_dim": 64, "projection_dim": 32}, {"lstm_dim": 70}])
 def test_blocks_of_cells_and_no_clips(sizes):
     layers = make_layers(2, **sizes)
     for layer in layers:
@@ -214,27 +212,28 @@ def test_characters_that_are_wrong_or_nan():
     assert torch.equal(vectors.isnan().all(1), has_nan) and 2 < has_nan.sum() < 7
 
 
-@pytest.mark.parametrize("is_bidirectional", [True, False])
-@pytest.mark.parametrize("lengths_reverse", [[6, 2, 4, 1], [5, 2, 4, 3]])
-def test_language_model(is_bidirectional, lengths_reverse):
-    """Two texts, and the states that each call leaves for the next."""
+@pytest.mark.parametrize(
+    "is_bidirectional, lengths", [(True, [4, 2, 3, 1]), (True, [3, 2, 0, 4]), (False, None)]
+)
+def test_language_model(is_bidirectional, lengths):
+    """Two texts, the second with these lengths, and the states that a call leaves for the next."""
     torch.manual_seed(4)
     characters = CharCnnOptions(((1, 3), (2, 4)), "relu", 4, 1, 6)
     options = BiLmOptions(24, 10, 2, 0.5, 0.3, True, characters, bidirectional=is_bidirectional)
     model = BiLm(options)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, 0, 0.4)
-    ids = [torch.randint(1, 5, (4, 6, 6)) for _ in range(2)]
-    ids = [each.where(torch.rand(4, 6, 1) * 4 > torch.arange(6), 261) for each in ids]
+    ids = [torch.randint(1, 5, (4, 4, 6)) for _ in range(2)]
+    ids = [each.where(torch.rand(4, 4, 1) * 4 > torch.arange(6), 261) for each in ids]
 
     def results(device, dtype):
         copied = copy.deepcopy(model).to(device, dtype)
         copied.lstm.stateful = True
         texts = [each.to(device) for each in ids]
         found = []
-        for needs_grad in (True, False, True):
+        for needs_grad in (False, True):
             with torch.set_grad_enabled(needs_grad):
-                output = copied(texts[0], [6, 2, 4, 1], texts[1], lengths_reverse)
+                output = copied(texts[0], [4, 2, 3, 1], texts[1], lengths)
                 layers = [rows for of_direction in output.layers.values() for rows in of_direction]
                 found += layers
                 if needs_grad:
