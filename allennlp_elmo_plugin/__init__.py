@@ -64,6 +64,11 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
 
+def __dir__() -> list[str]:
+    """Return the public names, for completion."""
+    return ["__version__", *__all__]
+
+
 class _Activator(importlib.abc.MetaPathFinder):
     """Imports `plugin/` right after AllenNLP, when that is imported."""
 

@@ -20,7 +20,7 @@ LOCAL_FILE = Path(".allennlp_plugins")
 ALLENNLP_VERSION = "2.10.1"
 # Without --no-deps, pip looks for versions that don't exist for Python 3.11 and later.
 INSTALL_ALLENNLP = (
-    "pip install 'allennlp_elmo_plugin[allennlp]' && pip install --no-deps "
+    "in a clone of this package, pip install '.[allennlp]' && pip install --no-deps "
     f"allennlp=={ALLENNLP_VERSION} allennlp-models=={ALLENNLP_VERSION}"
 )
 

@@ -10,19 +10,26 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import numpy
 
 from allennlp_elmo_plugin import ElmoEmbedder
 from allennlp_elmo_plugin.analysis.figures import figure
 from allennlp_elmo_plugin.analysis.surprise import write_surprise
 from allennlp_elmo_plugin.analysis.training_curves import draw_curves, read_run
-from allennlp_elmo_plugin.analysis.word_map import make_map, write_figure, write_map
+from allennlp_elmo_plugin.analysis.word_map import make_map, write_figure
 from allennlp_elmo_plugin.plugin.benchmark.report import draw_bars, draw_layer_weights
+from allennlp_elmo_plugin.pretrained.file_names import CARD_FILE
+from allennlp_elmo_plugin.pretrained.find_model import BUNDLED_MODEL
 from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
 
-RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results.md"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS, SPEED = ROOT / "docs" / "results.md", ROOT / "docs" / "speed.md"
+CARD = BUNDLED_MODEL / CARD_FILE
 
 SENSES = {
     "a game": [
@@ -44,9 +51,9 @@ SENSES = {
 }
 
 
-def read_table(start: str) -> list[dict[str, str]]:
-    """Return the rows of the first table of docs/results.md whose first line starts so."""
-    lines = iter(RESULTS.read_text(encoding="utf-8").splitlines())
+def read_table(start: str, page: Path = RESULTS) -> list[dict[str, str]]:
+    """Return the rows of the first table of a page whose first line starts so."""
+    lines = iter(page.read_text(encoding="utf-8").replace("`", "").splitlines())
     header = next(line for line in lines if line.startswith(start))
     next(lines)
     rows = takewhile(lambda line: line.startswith("|"), lines)
@@ -69,14 +76,49 @@ def draw_results(folder: Path) -> None:
                 {m: [float(pair[i]) for pair in pairs] for m, pairs in numbers.items()}
                 for i in range(2)
             )
-            draw_bars(
-                axes, ["\n(".join(task["task"].split(" (")) for task in row], means, deviations
-            )
+            names = [textwrap.fill(task["task"], 16, break_on_hyphens=False) for task in row]
+            draw_bars(axes, names, means, deviations)
+            axes.margins(y=0.1)
             axes.set_ylabel("test set, %")
     weights = {}
     for task, place, *mix in (row.values() for row in read_table("| task | place of ELMo |")):
         weights[f"{task}, {place}"] = list(map(float, mix))
     draw_layer_weights(weights, folder / "layer_weights.svg")
+
+
+def draw_speed(folder: Path) -> None:
+    """Draw the words per second of this package and of AllenNLP, both in float32."""
+    rows = [
+        row
+        for row in read_table("| workload | model |", SPEED)
+        if not row["workload"].endswith(("bfloat16", "int8"))
+    ]
+    with figure(folder / "speed.svg", 8, 6, 2) as both:
+        for axes, model in zip(both, ("small", "original")):
+            of_model = [row for row in rows if row["model"] == model]
+            for offset, name in ((-0.2, "this package"), (0.2, "AllenNLP")):
+                speeds = [int(row[f"words/s, {name}"].replace(",", "")) for row in of_model]
+                bars = axes.barh(numpy.arange(len(speeds)) + offset, speeds, 0.4, label=name)
+                axes.bar_label(bars, fmt="{:,.0f}", fontsize=8, padding=2)
+            axes.set_yticks(range(len(of_model)), [row["workload"] for row in of_model])
+            axes.invert_yaxis()
+            axes.margins(x=0.1)
+            axes.set_title(f"{model}: words per second on two CPU cores", fontsize="medium")
+        axes.legend(loc="lower right")
+
+
+def draw_probes(folder: Path) -> None:
+    """Draw the accuracy of each layer of `tiny` and of random weights in both probes."""
+    rows = read_table("| | parts of speech", CARD)
+    layers = ["token layer", "LSTM 1", "LSTM 2"]
+    with figure(folder / "probes.svg", 8, 6, 2) as both:
+        for axes, task in zip(both, list(rows[0])[1:]):
+            for row, style in zip(rows, (":", "s--", "o-")):
+                name = row[""].partition(":")[0]
+                accuracies = [float(number) for number in row[task].split(", ")]
+                axes.plot(layers, accuracies * (3 // len(accuracies)), style, label=name)
+            axes.set_ylabel(f"{task.partition(',')[0]}, %")
+        axes.legend(loc="lower right")
 
 
 def draw_senses(folder: Path) -> None:
@@ -87,37 +129,45 @@ def draw_senses(folder: Path) -> None:
     write_figure(found, str(folder / "two_senses.svg"), "twelve sentences", "tiny")
 
 
-def take_pictures(demo: Path, output: Path) -> None:
-    """Make both pages and take pictures of them in Chromium."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    browser = next(filter(None, map(shutil.which, names)))
-    text = [
+def read_text(demo: Path) -> list[list[str]]:
+    """Return the text of the demo, the held-out part last."""
+    return [
         line.split()
         for name in ("train", "validation", "heldout")
         for line in (demo / "corpus" / f"{name}.txt").read_text("utf-8").splitlines()
     ]
+
+
+def draw_map(demo: Path, folder: Path) -> None:
+    """Draw "set" in the text of the demo, by its vectors in `tiny`."""
+    found = make_map(ElmoEmbedder("tiny"), "set", read_text(demo), n_groups=4)
+    write_figure(found, str(folder / "word_map.svg"), "the Python language reference", "tiny")
+
+
+def take_picture(demo: Path, output: Path) -> None:
+    """Make the page of surprising words and take a picture of it in Chromium."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    browser = next(filter(None, map(shutil.which, names)))
     with TemporaryDirectory() as folder:
-        pages = Path(folder)
-        found = make_map(ElmoEmbedder("tiny"), "set", text, n_groups=4)
-        write_map(found, str(pages / "word_map.html"), "the Python language reference", "tiny")
+        page = Path(folder) / "surprise.html"
         model = read_pretrained(str(demo / "model" / "model.tar.gz"))
         title = "the model of the demo on held-out text"
-        write_surprise(model, text[-12:], str(pages / "surprise.html"), title)
-        for name, height in {"word_map": 760, "surprise": 890}.items():
-            flags = f"--headless --no-sandbox --hide-scrollbars --window-size=1000,{height}"
-            picture = f"--screenshot={output.absolute() / name}.png"
-            page = (pages / f"{name}.html").as_uri()
-            subprocess.run(
-                [browser, *flags.split(), picture, page], check=True, stderr=subprocess.DEVNULL
-            )
+        write_surprise(model, read_text(demo)[-12:], str(page), title)
+        flags = "--headless --no-sandbox --hide-scrollbars --window-size=1000,890"
+        picture = f"--screenshot={output.absolute() / 'surprise.png'}"
+        command = [browser, *flags.split(), picture, page.as_uri()]
+        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
 
 
 def main() -> None:
     demo, output = map(Path, sys.argv[1:])
     draw_results(output)
+    draw_speed(output)
+    draw_probes(output)
     draw_senses(output)
     draw_curves({"Demo": read_run(str(demo / "model"))}, str(output / "training_curves.svg"))
-    take_pictures(demo, output)
+    draw_map(demo, output)
+    take_picture(demo, output)
 
 
 if __name__ == "__main__":

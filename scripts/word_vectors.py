@@ -5,8 +5,8 @@ Train word vectors on the text of an ELMo, to compare both in `allennlp elmo-ben
 
 reads one sentence from each line, words separated by spaces, and writes GloVe's format: on each
 line a word in lower case and its numbers. gensim trains word2vec (skip-gram, 5 negative samples,
-window 5): `pip install 'allennlp_elmo_plugin[vectors]'`. The same text, seed and version of gensim
-give the same file. gensim reads the first 10,000 words of a sentence.
+window 5): `pip install gensim`. The same text, seed and version of gensim give the same file.
+gensim reads the first 10,000 words of a sentence.
 """
 
 import argparse

@@ -75,7 +75,10 @@ def test_another_allennlp(version, monkeypatch, capsys):
         assert printed[name] == f"{version or 'not installed'} (needed: 2.10.1)"
     if version is None:
         assert printed["active ELMo"] == "none, because AllenNLP is not installed"
-        command = "pip install --no-deps allennlp==2.10.1 allennlp-models==2.10.1"
+        command = (
+            "in a clone of this package, pip install '.[allennlp]' && "
+            "pip install --no-deps allennlp==2.10.1 allennlp-models==2.10.1"
+        )
         assert printed["to change that"].endswith(command)
         with pytest.raises(SystemExit, match="2"):
             main(["train"])

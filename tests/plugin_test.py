@@ -2,6 +2,7 @@
 
 import ast
 import pickle
+import re
 import subprocess
 import sys
 
@@ -45,6 +46,7 @@ def test_public_api():
     """Others rely on these names."""
     names = ["BiLm", "BiLmOptions", "Elmo", "ElmoEmbedder", "batch_to_ids"]
     assert allennlp_elmo_plugin.__all__ == names
+    assert dir(allennlp_elmo_plugin) == sorted(["__version__", *names])  # what completion shows
     for name in names:
         assert getattr(allennlp_elmo_plugin, name).__module__.startswith("allennlp_elmo_plugin.")
 
@@ -62,6 +64,18 @@ def test_only_the_plugin_imports_allennlp(repository_root):
             if any(name.split(".")[0] in ("allennlp", "allennlp_models") for name in names):
                 importing.add(path.relative_to(repository_root).parts[1])
     assert importing == {"plugin"}
+
+
+BY_NAME = re.compile(r"pip install [^\n`]*(?<!/)\ballennlp_elmo_plugin\b(?!-)")
+
+
+def test_nothing_says_to_install_this_package_by_its_name(repository_root):
+    """It isn't published, so anybody could publish another one under this name."""
+    listing = ["git", "-C", repository_root, "ls-files"]
+    for name in subprocess.check_output(listing, encoding="utf-8").splitlines():
+        if name.endswith((".py", ".md", ".yml", ".sh", ".ipynb")):
+            text = (repository_root / name).read_text(encoding="utf-8")
+            assert not BY_NAME.search(text), name
 
 
 # What the programs of the wheel alone don't have, or takes seconds to import.

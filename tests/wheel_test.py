@@ -149,9 +149,12 @@ def test_what_is_missing_is_named_with_its_installation(run):
         line = run(*MODULE, command, status=2)
         assert line.startswith(f"error: {command} is a command of AllenNLP")
         assert INSTALL_ALLENNLP in line
-    probe = "elmo-probe --elmo tiny --task pos --train data --test data --output probes"
-    for command in ("elmo-plot map the data/train.txt -o map.html", probe):
+    for command, packages in {
+        "elmo-plot map the data/train.txt -o map.html": "plotly scikit-learn",
+        "elmo-plot curves run -o curves.svg": "matplotlib",
+        "elmo-probe --elmo tiny --task pos --train a --test a --output b": "scikit-learn",
+    }.items():
         line = run(*MODULE, *command.split(), status=2)
-        assert "pip install 'allennlp_elmo_plugin[plot]'" in line
+        assert line == f"error: this command needs {packages}: pip install {packages}"
     line = run("-c", "import allennlp_elmo_plugin.plugin", status=1)
     assert line == "ModuleNotFoundError: No module named 'allennlp'"

@@ -13,6 +13,7 @@ _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "elmo-plot",
     "text.parse_math": False,  # A dollar is a dollar.
     **dict.fromkeys(_COLOURED, "#7b8490"),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
 }
 
 

@@ -59,7 +59,7 @@ def write_surprise(
     losses = dict.fromkeys(model.options.directions, 0.0)  # nats
     lengths = [len(sentence) for sentence in sentences]
     n_predicted = sum(lengths) + len(sentences)
-    with step_bar("predicting", len(sentences), "sentences") as update:
+    with step_bar("predicting", len(sentences), " sentences") as update:
         for batch in batches_by_length(lengths, 1024):
             words = [sentences[i] for i in batch]
             by_direction = sentence_log_probabilities(bilm, softmax, vocabulary, words)

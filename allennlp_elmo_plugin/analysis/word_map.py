@@ -184,14 +184,14 @@ def write_map(word_map: WordMap, output: str, text: str, model: str) -> Any:
     title, note = (
         "<br>".join(textwrap.wrap(html.escape(each), 45)) for each in word_map.titles(text, model)
     )
-    largest = 1.1 * max(abs(points).max() for points in word_map.layers.values())
-    axis = {"range": [-largest, largest], "showticklabels": False}
+    largest = numpy.max([abs(points).max(0) for points in word_map.layers.values()], 0) + 0.1
+    axes = [{"range": [-n, n], "showticklabels": False} for n in largest.tolist()]
     drawn.update_layout(
         title={"text": title, "subtitle": {"text": note}, "yanchor": "top", "y": 0.96},
         margin={"t": 140},
         legend={"orientation": "h", "yref": "container", "yanchor": "bottom", "y": 0},
-        xaxis=axis,
-        yaxis=axis,
+        xaxis=axes[0],
+        yaxis=axes[1],
         sliders=[{"steps": steps, "active": len(steps) - 1}],
     )
     page = drawn.to_html(include_plotlyjs=True)

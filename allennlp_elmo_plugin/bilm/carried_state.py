@@ -1,9 +1,12 @@
 """The LSTM states that sentences start from, and that one batch leaves for the next."""
 
+from typing import Literal
+
 import torch
 
 from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors
 
+InitialState = Literal["carried", "settled", "zero"]
 States = tuple[torch.Tensor, torch.Tensor]
 
 

@@ -17,6 +17,8 @@ N_CHARACTERS = 262
 BEGIN_SENTENCE_WORD = "<S>"
 END_SENTENCE_WORD = "</S>"
 
+Sentences = Iterable[Sequence[str]]
+
 _SPECIAL_CHARACTERS = {BEGIN_SENTENCE_WORD: BEGIN_SENTENCE, END_SENTENCE_WORD: END_SENTENCE}
 
 
@@ -62,6 +64,9 @@ class CharacterTable:
         self.max_words = max_words
         self._tokens_to_add = dict(tokens_to_add or {})
         self._rows: dict[str, bytes] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_rows": {}}  # so that a pickle doesn't depend on what was spelled
 
     def spell(self, words: Sequence[str]) -> list[bytes]:
         """Return the rows of `words_to_character_ids` as bytes."""
@@ -117,7 +122,8 @@ def check_sentences(batch: Any) -> list[list[str]]:
             )
         if not isinstance(sentence, Iterable):
             raise ValueError(
-                f"sentence {number} is {sentence!r}, but a sentence is a list of words"
+                f"sentence {number} is {sentence!r}, but a sentence is a list of words; where "
+                'it is missing, pass an empty one, as fillna("") of a pandas column does'
             )
         words = list(sentence)
         if {*map(type, words)} != {str}:

@@ -15,6 +15,7 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from logging import CRITICAL, ERROR, WARNING, getLogger
 from pathlib import Path
 from typing import Any, NoReturn
@@ -165,6 +166,13 @@ def positive(text: str) -> int:
     if int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is less than 1")
     return int(text)
+
+
+def check_installed(*packages: str) -> None:
+    """Raise a `ValueError` that says how to install those packages that are missing."""
+    missing = " ".join(p for p in packages if not find_spec(p.replace("scikit-", "sk")))
+    if missing:
+        raise ValueError(f"this command needs {missing}: pip install {missing}")
 
 
 def embedder(args: argparse.Namespace) -> ElmoEmbedder:

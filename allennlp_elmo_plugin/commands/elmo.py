@@ -37,8 +37,8 @@ class Elmo(Command):
     after a kill or a full disk, --resume continues. With --num-shards N, N processes with the same
     output_file share the parts, and the one that finishes last joins them.
 
-    --ray-workers embeds the parts with Ray (pip install 'allennlp_elmo_plugin[ray]'), on all cores
-    or GPUs of a machine or of a cluster with a shared file system.
+    --ray-workers embeds the parts with Ray (pip install ray), on all cores or GPUs of a machine or
+    of a cluster with a shared file system.
     """
 
     name = "elmo"

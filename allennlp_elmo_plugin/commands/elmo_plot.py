@@ -1,7 +1,6 @@
 """The subcommand `elmo-plot` makes figures and pages, each a single file."""
 
 import argparse
-import importlib.util
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
@@ -56,7 +55,7 @@ class Map(command.Command):
 
     def run(self, args: argparse.Namespace) -> None:
         package = "plotly" if args.output.lower().endswith(_PAGE) else "matplotlib"
-        _check_output(args.output, (*_PAGE, *ENDINGS), package)
+        _check_output(args.output, (*_PAGE, *ENDINGS), package, "scikit-learn")
         labels: list[str] = []
         asked = args.word, _sentences(args, labels), args.method, args.max_occurrences
         result = word_map.make_map(command.embedder(args), *asked, labels, args.groups)
@@ -127,10 +126,9 @@ class ElmoPlot(command.Command):
         return subparser
 
 
-def _check_output(output: str, endings: Sequence[str], package: str = "") -> None:
-    """Check before the work that its result can be written, and that a package is installed."""
-    if package and not importlib.util.find_spec(package):
-        raise ValueError(f"this plot needs {package}: pip install 'allennlp_elmo_plugin[plot]'")
+def _check_output(output: str, endings: Sequence[str], *packages: str) -> None:
+    """Check before the work that its result can be written, and that packages are installed."""
+    command.check_installed(*packages)
     if not output.lower().endswith(tuple(endings)):
         raise ValueError(f"--output {output}: the name must end with {', '.join(endings)}")
     check_whole_file(output)

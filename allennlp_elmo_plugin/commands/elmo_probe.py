@@ -1,12 +1,11 @@
 """The subcommand `elmo-probe` shows which layer of an ELMo knows what."""
 
 import argparse
-import importlib.util
 from contextlib import suppress
 
 from allennlp_elmo_plugin.analysis.labelled_text import choose, read_sentences
 from allennlp_elmo_plugin.analysis.probing import TASKS, draw, markdown, run
-from allennlp_elmo_plugin.commands.command import ELMO_HELP, Command, positive
+from allennlp_elmo_plugin.commands.command import ELMO_HELP, Command, check_installed, positive
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.whole import output_folder
@@ -49,8 +48,7 @@ class ElmoProbe(Command):
         add("-f", "--force", action="store_true", help="replace earlier results in DIR")
 
     def run(self, args: argparse.Namespace) -> None:
-        if not importlib.util.find_spec("sklearn"):
-            raise ValueError("probes need sklearn: pip install 'allennlp_elmo_plugin[plot]'")
+        check_installed("scikit-learn")
         task = TASKS[args.task]
         args.columns = args.columns or task.columns
         if len(args.columns) != len(task.columns) or min(args.columns) < 1:

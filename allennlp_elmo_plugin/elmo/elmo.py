@@ -1,12 +1,15 @@
 """`Elmo`: representations for task models, learned mixes of the language model's layers."""
 
 import logging
-from collections.abc import Sequence
-from typing import Any, NoReturn, Optional
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from typing import Any, NoReturn, Optional, Union
 
 import torch
 
+from allennlp_elmo_plugin.bilm.carried_state import InitialState
 from allennlp_elmo_plugin.bilm.characters import check_sentences, sentences_to_character_ids
+from allennlp_elmo_plugin.bilm.kernels.matrix_product import Precision
 from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, refuse_graphs
 from allennlp_elmo_plugin.bilm.model import BiLmOutput
 from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm, padded_layers
@@ -35,9 +38,10 @@ class Elmo(torch.nn.Module):
 
     # Parameters
 
-    options_file, weight_file : `str`
+    options_file, weight_file : `str | PathLike[str]`
         options.json and weights.hdf5 of the biLM. Or `options_file` alone names a whole model: a
-        folder, an archive or a short name, such as `"tiny"`. See `find_model`.
+        folder, an archive or a short name, such as `"tiny"`. See `find_model`. The second argument
+        may then be the next one: `Elmo("tiny", 2)`.
     num_output_representations : `int`, optional (default = `1`)
         How many mixes to learn, each with weights of its own.
     requires_grad, do_layer_norm : `bool`, optional (default = `False`)
@@ -67,21 +71,23 @@ class Elmo(torch.nn.Module):
 
     def __init__(
         self,
-        options_file: Optional[str],
-        weight_file: Optional[str] = None,
+        options_file: Union[str, PathLike[str], None],
+        weight_file: Union[str, PathLike[str], int, None] = None,
         num_output_representations: int = 1,
         requires_grad: bool = False,
         do_layer_norm: bool = False,
         dropout: float = 0.5,
-        vocab_to_cache: Optional[list[str]] = None,
+        vocab_to_cache: Optional[Sequence[str]] = None,
         keep_sentence_boundaries: bool = False,
-        scalar_mix_parameters: Optional[list[float]] = None,
+        scalar_mix_parameters: Optional[Sequence[float]] = None,
         module: Optional[torch.nn.Module] = None,
-        initial_state: str = "carried",
-        precision: str = "float32",
+        initial_state: InitialState = "carried",
+        precision: Precision = "float32",
         max_cached_words: int = MAX_CACHED_WORDS,
     ) -> None:
         super().__init__()
+        if isinstance(weight_file, int):
+            num_output_representations, weight_file = weight_file, None
         if num_output_representations < 1:
             raise ValueError("num_output_representations must be at least 1")
         settings = (requires_grad, vocab_to_cache, initial_state, precision, max_cached_words)
@@ -162,7 +168,7 @@ class Elmo(torch.nn.Module):
         """Called by `torch.jit.script`."""
         refuse_graphs()
 
-    def embed_sentences(self, sentences: Sequence[Sequence[str]]) -> Output:
+    def embed_sentences(self, sentences: Iterable[Sequence[str]]) -> Output:
         """Return what `forward` does, from words: faster, as known words need no character ids."""
         bilm = self._elmo_lstm
         if not isinstance(bilm, ElmoBiLm):
@@ -197,7 +203,7 @@ class Elmo(torch.nn.Module):
         return {"elmo_representations": [*map(self._dropout, representations)], "mask": mask}
 
 
-def batch_to_ids(batch: list[list[str]]) -> torch.Tensor:
+def batch_to_ids(batch: Iterable[Sequence[str]]) -> torch.Tensor:
     """
     Return the character ids of tokenised sentences, as `Elmo` reads them: shape `(len(batch),
     longest sentence, 50)`, zero where there is no token.

@@ -7,14 +7,15 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from allennlp_elmo_plugin.bilm.bilstm import BiLstm
-from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
+from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState, InitialState
 from allennlp_elmo_plugin.bilm.characters import CharacterTable, sentences_to_character_ids
 from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, CachingModule
+from allennlp_elmo_plugin.bilm.kernels.matrix_product import Precision
 from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, model_call
 from allennlp_elmo_plugin.bilm.model import BiLm, BiLmOutput
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
@@ -25,6 +26,7 @@ from allennlp_elmo_plugin.elmo.elmo_character_encoder import (
     gaps,
 )
 from allennlp_elmo_plugin.elmo.many_langs_encoder import ManyLangsEncoder
+from allennlp_elmo_plugin.files.whole import PathLike
 from allennlp_elmo_plugin.pretrained.checkpoints import many_langs
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import load
@@ -35,7 +37,7 @@ logger = logging.getLogger(__name__)
 PaddedLayers = dict[str, torch.Tensor | list[torch.Tensor]]
 
 MAX_CACHED_WORDS = 50_000
-INITIAL_STATES = ("carried", "settled", "zero")
+INITIAL_STATES: tuple[str, ...] = get_args(InitialState)
 
 
 class ElmoBiLm(CachingModule, BiLm):
@@ -46,12 +48,12 @@ class ElmoBiLm(CachingModule, BiLm):
 
     def __init__(
         self,
-        options_file: str | None,
-        weight_file: str | None,
+        options_file: PathLike | None,
+        weight_file: PathLike | None,
         requires_grad: bool = False,
-        vocab_to_cache: list[str] | None = None,
-        initial_state: str = "carried",
-        precision: str = "float32",
+        vocab_to_cache: Sequence[str] | None = None,
+        initial_state: InitialState = "carried",
+        precision: Precision = "float32",
         max_cached_words: int = MAX_CACHED_WORDS,
     ) -> None:
         if initial_state not in INITIAL_STATES:
@@ -77,7 +79,7 @@ class ElmoBiLm(CachingModule, BiLm):
         # For a warning about words that are cut, as those whose code points are read are not
         width = encoder.options.max_characters_per_token
         self.max_characters = sys.maxsize if is_many_langs else width
-        self.initial_state = initial_state
+        self.initial_state: InitialState = initial_state
         self._elmo_lstm.stateful = initial_state == "carried"
         self._settled: CachedValue[FixedState] = CachedValue()
         self._digest: CachedValue[str] = CachedValue()
@@ -94,7 +96,7 @@ class ElmoBiLm(CachingModule, BiLm):
     def token_layer(self) -> Any:
         return self._token_embedder
 
-    def create_cached_cnn_embeddings(self, tokens: list[str]) -> None:
+    def create_cached_cnn_embeddings(self, tokens: Sequence[str]) -> None:
         """Compute the vectors of `tokens` once, for `word_inputs`. Index 0 is padding."""
         words = [*self.token_layer.boundary_words, *tokens]
         with torch.no_grad():

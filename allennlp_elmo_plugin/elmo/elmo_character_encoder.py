@@ -16,6 +16,7 @@ from allennlp_elmo_plugin.bilm.characters import (
     words_to_character_ids,
 )
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.files.whole import PathLike
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import load
 from allennlp_elmo_plugin.pretrained.find_model import ModelFiles, find_model
@@ -32,8 +33,8 @@ class ElmoCharacterEncoder(CharacterEncoder):
 
     def __init__(
         self,
-        options_file: str | None,
-        weight_file: str | None,
+        options_file: PathLike | None,
+        weight_file: PathLike | None,
         requires_grad: bool = False,
         opened: tuple[BiLmOptions, ModelFiles] | None = None,
     ) -> None:

@@ -5,12 +5,12 @@ import itertools
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy
 import torch
 
-from allennlp_elmo_plugin.bilm.characters import check_sentences
+from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences
 from allennlp_elmo_plugin.bilm.kernels.memory import copy_to
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
@@ -19,7 +19,9 @@ from allennlp_elmo_plugin.progress import step_bar
 
 logger = logging.getLogger(__name__)
 
-OUTPUT_FORMATS = ("all", "top", "average")
+Layers = Literal["all", "top", "average"]
+Pooling = Literal["mean", "max"]
+OUTPUT_FORMATS: tuple[str, ...] = get_args(Layers)
 POOLINGS: dict[str, Callable[..., numpy.ndarray]] = {"mean": numpy.mean, "max": numpy.max}
 """How the vectors of a sentence's words become one."""
 
@@ -67,14 +69,12 @@ class BatchEmbedder:
     elmo_bilm: ElmoBiLm
     _segment_steps = 2048
 
-    def view_batch(self, batch: list[list[str]], output_format: str = "all") -> list[numpy.ndarray]:
+    def view_batch(self, batch: Sentences, output_format: str = "all") -> list[numpy.ndarray]:
         """Return what `ElmoEmbedder.embed_batch` does, as views of the layers of the batch."""
         running = self.launch_batch(batch, output_format)
         return [array for part in running for array in part.wait_for_arrays()]
 
-    def launch_batch(
-        self, batch: list[list[str]], output_format: str = "all"
-    ) -> list[RunningBatch]:
+    def launch_batch(self, batch: Sentences, output_format: str = "all") -> list[RunningBatch]:
         """
         Start to embed a batch, which a GPU may still compute when this returns. It is in parts if
         it was too large for the GPU's memory.
@@ -90,11 +90,15 @@ class BatchEmbedder:
         return [RunningBatch(rows, [(*layers, 0)] * len(batch))]
 
     def embed_all(
-        self, sentences: Sequence[list[str]], output_format: str = "all", batch_tokens: int = 4096
+        self,
+        sentences: Sequence[list[str]],
+        output_format: str = "all",
+        batch_tokens: int = 4096,
+        batch_size: int | None = None,
     ) -> Iterator[tuple[int, numpy.ndarray]]:
         """Yield each sentence's index and layers, with a batch of similar lengths in memory."""
-        with step_bar("embedding", len(sentences), "sentences") as update:
-            for batch in batches_by_length(list(map(len, sentences)), batch_tokens):
+        with step_bar("embedding", len(sentences), " sentences") as update:
+            for batch in batches_by_length(list(map(len, sentences)), batch_tokens, batch_size):
                 yield from zip(batch, self.view_batch([sentences[i] for i in batch], output_format))
                 update(len(batch))
 

@@ -2,24 +2,37 @@
 
 import itertools
 import logging
+import os
+import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import IO, Any
 
 import numpy
 import torch
 
-from allennlp_elmo_plugin.bilm.characters import check_sentences
+from allennlp_elmo_plugin.bilm.carried_state import InitialState
+from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences
+from allennlp_elmo_plugin.bilm.kernels.matrix_product import Precision
 from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
-from allennlp_elmo_plugin.embedding.batches import POOLINGS, BatchEmbedder, pool
+from allennlp_elmo_plugin.elmo.many_langs_encoder import ManyLangsEncoder
+from allennlp_elmo_plugin.embedding.batches import POOLINGS, BatchEmbedder, Layers, Pooling, pool
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, Neighbours, embed_word, nearest
-from allennlp_elmo_plugin.pretrained.find_model import BUNDLED_MODEL
-from allennlp_elmo_plugin.text.lines import TextLines, split_words
+from allennlp_elmo_plugin.files.whole import PathLike
+from allennlp_elmo_plugin.pretrained.file_names import OPTIONS_FILE, WEIGHT_FILE
+from allennlp_elmo_plugin.pretrained.find_model import BUNDLED_MODEL, find_model
+from allennlp_elmo_plugin.pretrained.weight_file import write_weights
+from allennlp_elmo_plugin.progress import progress_of_command
+from allennlp_elmo_plugin.text.checks import check_words
+from allennlp_elmo_plugin.text.lines import TextLines, open_lines, split_words
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_INITIAL_STATE = "settled"
+DEFAULT_INITIAL_STATE: InitialState = "settled"
 
 
 class ElmoEmbedder(BatchEmbedder):
@@ -38,7 +51,8 @@ class ElmoEmbedder(BatchEmbedder):
 
     # Parameters
 
-    See `Elmo`; the default model is `"tiny"`, the default `initial_state` is `"settled"`.
+    See `Elmo`; the default model is `"tiny"`, the default `initial_state` is `"settled"`. After a
+    whole model, the second argument may be the next one: `ElmoEmbedder("tiny", 0)`.
 
     vocab_to_cache : `Sequence[str]`, optional (default = `None`)
         Words whose vectors are computed in advance; the numbers are the same.
@@ -48,19 +62,22 @@ class ElmoEmbedder(BatchEmbedder):
 
     def __init__(
         self,
-        options_file: str | None = None,
-        weight_file: str | None = None,
+        options_file: PathLike | None = None,
+        weight_file: PathLike | int | None = None,
         cuda_device: int = -1,
         vocab_to_cache: Sequence[str] | None = None,
-        initial_state: str = DEFAULT_INITIAL_STATE,
-        precision: str = "float32",
+        initial_state: InitialState = DEFAULT_INITIAL_STATE,
+        precision: Precision = "float32",
         device: str | torch.device | None = None,
     ) -> None:
+        if isinstance(weight_file, int):
+            cuda_device, weight_file = weight_file, None
         if options_file is None and weight_file is None:
             options_file = str(BUNDLED_MODEL)
             logger.warning('No model was named: using "tiny". AllenNLP used "original".')
         self.cuda_device = cuda_device
         words = list(dict.fromkeys(vocab_to_cache or []))
+        self._names = options_file, weight_file
         bilm = ElmoBiLm(
             options_file,
             weight_file,
@@ -74,7 +91,12 @@ class ElmoEmbedder(BatchEmbedder):
         if words:
             bilm.token_layer.keep_words([*bilm.token_layer.boundary_words, *words])
 
-    def batch_to_embeddings(self, batch: list[list[str]]) -> tuple[torch.Tensor, torch.Tensor]:
+    def __repr__(self) -> str:
+        bilm, name = self.elmo_bilm, " ".join(str(name) for name in self._names if name)
+        shape = f"dimensions: {bilm.get_output_dim()}, layers: {bilm.num_layers}"
+        return f"<{type(self).__name__} {name}, {shape}, device: {next(bilm.parameters()).device}>"
+
+    def batch_to_embeddings(self, batch: Sentences) -> tuple[torch.Tensor, torch.Tensor]:
         """
         Return the layers of tokenised sentences, not all of them empty, shape `(batch_size, layers,
         timesteps, 2 * projection size)`, and their mask, shape `(batch_size, timesteps)`.
@@ -86,29 +108,39 @@ class ElmoEmbedder(BatchEmbedder):
             layers = [output.unpack(layer, strip=1) for layer in range(output.n_layers)]
         return torch.stack(layers, dim=1), output.packing.mask(strip=1)
 
-    def embed_sentence(self, sentence: list[str], output_format: str = "all") -> numpy.ndarray:
+    def embed_sentence(
+        self, sentence: Sequence[str], output_format: Layers = "all"
+    ) -> numpy.ndarray:
         """Return what `embed_batch` does, for one tokenised sentence."""
         return self.embed_batch([sentence], output_format)[0]
 
     def encode(
         self,
         sentences: Iterable[str | Sequence[str]],
-        pooling: str = "mean",
-        layers: str = "average",
+        pooling: Pooling = "mean",
+        layers: Layers = "average",
         tokenizer: Callable[[str], Sequence[str]] | None = None,
         batch_tokens: int = 4096,
-    ) -> numpy.ndarray:
+        batch_size: int | None = None,
+        show_progress_bar: bool = True,
+        normalize_embeddings: bool = False,
+        convert_to_tensor: bool = False,
+    ) -> Any:
         """
         Return a vector of each sentence, shape `(n_sentences, dim)`: the `"mean"` or `"max"` of its
         words' vectors in `layers`, which are the `output_format` of `embed_batch`. For `"all"`, the
         shape is `(n_sentences, layers, dim)`. `tokenizer` splits strings, by default at white
-        space. A sentence without words has zeros.
+        space. A sentence without words has zeros. With `normalize_embeddings`, the others have
+        length 1; with `convert_to_tensor`, the result is a tensor, not an array. A batch has at
+        most `batch_tokens` words and `batch_size` sentences.
 
             vectors = ElmoEmbedder().encode(["She sat on the bank .", "The bank paid ."])
         """
         self._check_not_carried()
         if isinstance(sentences, str):
             raise ValueError(f"got the text {sentences[:40]!r} instead of a list of sentences")
+        if hasattr(sentences, "columns") or hasattr(sentences, "column_names"):
+            raise ValueError('got a table: pass its column of sentences, such as table["text"]')
         if pooling not in POOLINGS:
             raise ValueError(f"pooling is {pooling!r}; give one of {tuple(POOLINGS)}")
         split = tokenizer or (lambda text: split_words(text.encode("utf-8", "ignore")))
@@ -116,15 +148,27 @@ class ElmoEmbedder(BatchEmbedder):
         if not all(words):
             n_empty = sum(not sentence for sentence in words)
             logger.warning(f"{n_empty:,} of {len(words):,} sentences have no words: rows of zeros")
+        start = words[:1000]
+        counts = Counter(word.encode("utf-8", "ignore") for each in start for word in each)
+        check_words("encode", counts, len(start), self.elmo_bilm.max_characters)
         axes = [self.elmo_bilm.num_layers] if layers == "all" else []
         vectors = numpy.zeros((len(words), *axes, self.elmo_bilm.get_output_dim()), "float32")
-        for i, array in self.embed_all(words, layers, batch_tokens):
-            vectors[i] = pool(array, pooling)
-        return vectors
+        with nullcontext() if show_progress_bar else progress_of_command(quiet=True):
+            for i, array in self.embed_all(words, layers, batch_tokens, batch_size):
+                vectors[i] = pool(array, pooling)
+        if normalize_embeddings:
+            lengths = numpy.linalg.norm(vectors, axis=-1, keepdims=True)
+            vectors /= numpy.maximum(lengths, numpy.finfo("float32").tiny)
+        return torch.from_numpy(vectors) if convert_to_tensor else vectors
 
-    def embed_batch(
-        self, batch: list[list[str]], output_format: str = "all"
-    ) -> list[numpy.ndarray]:
+    @staticmethod
+    def similarity(embeddings1: Any, embeddings2: Any) -> torch.Tensor:
+        """Return the cosine of each vector of `(n, dim)` and each of `(m, dim)`: `(n, m)`."""
+        both = (torch.atleast_2d(torch.as_tensor(each)) for each in (embeddings1, embeddings2))
+        first, second = (torch.nn.functional.normalize(each, dim=-1) for each in both)
+        return first @ second.T
+
+    def embed_batch(self, batch: Sentences, output_format: Layers = "all") -> list[numpy.ndarray]:
         """
         Return `"all"` layers of each tokenised sentence, float32 of shape `(layers, tokens, 2 *
         projection size)`, or without the first dimension the `"top"` layer or the `"average"`.
@@ -133,7 +177,7 @@ class ElmoEmbedder(BatchEmbedder):
         return [layers.copy() for layers in self.view_batch(batch, output_format)]
 
     def embed_sentences(
-        self, sentences: Iterable[list[str]], batch_size: int = 64
+        self, sentences: Sentences, batch_size: int = 64
     ) -> Iterator[numpy.ndarray]:
         """Yield the layers of tokenised sentences, with one batch at a time in memory."""
         iterator = iter(sentences)
@@ -143,8 +187,8 @@ class ElmoEmbedder(BatchEmbedder):
     def nearest(
         self,
         word: str,
-        sentences: Iterable[list[str]],
-        queries: Iterable[list[str]] | None = None,
+        sentences: Sentences,
+        queries: Sentences | None = None,
         n_nearest: int = 5,
         max_occurrences: int = MAX_OCCURRENCES,
     ) -> list[Neighbours]:
@@ -165,9 +209,9 @@ class ElmoEmbedder(BatchEmbedder):
 
     def embed_file(
         self,
-        input_file: IO[Any],
-        output_file_path: str,
-        output_format: str = "all",
+        input_file: IO[Any] | PathLike,
+        output_file_path: PathLike,
+        output_format: Layers = "all",
         batch_size: int | None = 64,
         forget_sentences: bool = False,
         use_sentence_keys: bool = False,
@@ -177,7 +221,8 @@ class ElmoEmbedder(BatchEmbedder):
         **options: Any,
     ) -> dict[str, Any]:
         """
-        Embed an open file of sentences, bytes (UTF-8, plain or gzip) or text, into an HDF5 file.
+        Embed a file of sentences, by its path or open for bytes (UTF-8, plain or gzip) or for text,
+        into an HDF5 file.
 
         Every line is a sentence, also a blank one; ASCII white space separates its tokens. The help
         of `allennlp elmo` describes the file and the parameters; `options` are `batch_tokens`,
@@ -187,7 +232,22 @@ class ElmoEmbedder(BatchEmbedder):
         """
         flags = forget_sentences, use_sentence_keys, include_sentence_indices
         corpus_embedder = CorpusEmbedder(self, output_format, batch_size, *flags, **options)
-        return corpus_embedder.embed(TextLines(input_file), output_file_path, overwrite, resume)
+        output = os.fspath(output_file_path)
+        if isinstance(input_file, (str, os.PathLike)):
+            with open_lines(input_file) as lines:
+                return corpus_embedder.embed(lines, output, overwrite, resume)
+        return corpus_embedder.embed(TextLines(input_file), output, overwrite, resume)
+
+    def save(self, folder: PathLike) -> None:
+        """Write the model to a folder, which is then another name of it."""
+        os.makedirs(folder, exist_ok=True)
+        if not isinstance(self.elmo_bilm.token_layer, ManyLangsEncoder):
+            self.elmo_bilm.options.write(Path(folder, OPTIONS_FILE))
+            write_weights(Path(folder, WEIGHT_FILE), self.elmo_bilm)
+            return
+        with find_model(*self._names) as files:  # no code writes this layout
+            if not files.options.parent.samefile(folder):
+                shutil.copytree(files.options.parent, folder, dirs_exist_ok=True)
 
     def _check_not_carried(self) -> None:
         if self.elmo_bilm.initial_state == "carried":

@@ -4,13 +4,13 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import h5py
 import numpy
 
-from allennlp_elmo_plugin.bilm.characters import check_sentences
+from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences
 from allennlp_elmo_plugin.embedding.batches import BatchEmbedder
 
 MAX_OCCURRENCES = 1000
@@ -66,8 +66,8 @@ class Neighbours(NamedTuple):
 def nearest(
     vectors_of: Callable[[Sequence[Occurrence]], numpy.ndarray],
     word: str,
-    sentences: Iterable[list[str]],
-    queries: Iterable[list[str]] | None,
+    sentences: Sentences,
+    queries: Sentences | None,
     n_nearest: int,
     max_occurrences: int,
 ) -> list[Neighbours]:
@@ -153,9 +153,7 @@ def _middles(vectors: numpy.ndarray) -> list[int]:
     return [int(rows[numpy.argmax(vectors[rows] @ vectors[rows].mean(0))]) for rows in members]
 
 
-def sample_occurrences(
-    word: str, sentences: Iterable[list[str]], size: int
-) -> tuple[list[Occurrence], int]:
+def sample_occurrences(word: str, sentences: Sentences, size: int) -> tuple[list[Occurrence], int]:
     """
     Return occurrences of a word in the order of the text, all of them or a random sample of `size`,
     the same each time; and how many there are. Equal sentences are in the sample once. The number

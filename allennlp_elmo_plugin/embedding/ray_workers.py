@@ -37,8 +37,7 @@ def embed_parts(
     try:
         import ray
     except ImportError as error:
-        command = "pip install 'allennlp_elmo_plugin[ray]'"
-        raise ValueError(f"--ray-workers needs Ray: {command} ({error})") from error
+        raise ValueError(f"--ray-workers needs Ray: pip install ray ({error})") from error
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Otherwise Ray asks for consent.
     settings = json.dumps({**model, "cuda_device": 0 if gpus else -1})
     # Ray prints the deaths of workers to standard output.

@@ -36,7 +36,7 @@ def _from_hub(address: str) -> str:
     try:
         import huggingface_hub
     except ImportError as error:
-        raise ValueError("install it with pip install 'allennlp_elmo_plugin[hub]'") from error
+        raise ValueError("it is missing: pip install huggingface_hub") from error
     user, model, *file = address.removeprefix("hf://").split("/")
     if file:
         return huggingface_hub.hf_hub_download(f"{user}/{model}", "/".join(file))

@@ -12,6 +12,7 @@ import torch
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.json_file import MAX_BYTES, read_json_object, shown
 from allennlp_elmo_plugin.files.tensors import read_tensors
+from allennlp_elmo_plugin.files.whole import PathLike
 from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.pretrained.archive import is_archive, model_folder
 from allennlp_elmo_plugin.pretrained.checkpoints.many_langs import open_many_langs
@@ -108,7 +109,7 @@ def _trained_on(folder: Path) -> str:
 
 @contextmanager
 def find_model(
-    options_file: str | None, weight_file: str | None = None, for_training: bool = False
+    options_file: PathLike | None, weight_file: PathLike | None = None, for_training: bool = False
 ) -> Iterator[ModelFiles]:
     """
     Yield the files of a language model. Files with an address are downloaded to a cache. An archive
@@ -116,7 +117,7 @@ def find_model(
 
     # Parameters
 
-    options_file, weight_file : `str`
+    options_file, weight_file : `str | PathLike[str]`
         The path or address of each file. One that is left out (`None`, or the default of AllenNLP's
         token embedder) is the file beside the other. Or `options_file` is a whole model, and
         `weight_file` is left out or the same. A whole model is
@@ -150,7 +151,7 @@ def find_model(
     name = options or weights
     if name is None:
         raise ValueError('no model was named: give a path or a short name such as "tiny"')
-    source = options_file or name
+    source = os.fspath(options_file or name)
     if is_short_name(name):
         options, weights = name, weights or name
     elif options == weights:

@@ -96,9 +96,9 @@ def test_the_page_has_a_slider_for_layers_and_a_sentence_for_each_point(embedder
             assert text.endswith(f"<br>sentence {word_map.places[row].number + 1}")
             assert "<b>bank</b>" in text and text.count("<") == 2 + text.count("<br>")
             assert ("left" in text) == (LONG in text)
-    largest = max(abs(points).max() for points in word_map.layers.values())
-    for axis in (figure.layout.xaxis, figure.layout.yaxis):
-        assert list(axis.range) == pytest.approx([-1.1 * largest, 1.1 * largest])
+    largest = np.max([abs(points).max(0) for points in word_map.layers.values()], 0) + 0.1
+    for axis, end in zip((figure.layout.xaxis, figure.layout.yaxis), largest):
+        assert list(axis.range) == pytest.approx([-end, end])
     title = "“bank” in its contexts: 9 of 10 occurrences,<br>drawn at random in a &lt;text&gt;"
     note = "Similar vectors in a model are near each<br>other (PCA)"
     assert (figure.layout.title.text, figure.layout.title.subtitle.text) == (title, note)

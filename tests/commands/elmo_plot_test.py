@@ -67,8 +67,15 @@ def test_surprise(run, monkeypatch):
     assert Path("a.html").read_text("utf-8") == Path("b.html").read_text("utf-8")
 
 
-@pytest.mark.parametrize("package, plot", [("plotly", "map bank"), ("matplotlib", "curves")])
-def test_a_missing_package(package, plot, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    "package, plot, missing",
+    [
+        ("plotly", "map bank", "plotly"),
+        ("sklearn", "map bank", "scikit-learn"),
+        ("matplotlib", "curves", "matplotlib"),
+    ],
+)
+def test_a_missing_package(package, plot, missing, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     message = refused(capsys, "elmo-plot", *plot.split(), "text", "-o", "a.html")
-    assert f"this plot needs {package}: pip install 'allennlp_elmo_plugin[plot]'" in message
+    assert f"needs {missing}: pip install {missing}" in message

@@ -12,6 +12,7 @@ import re
 import shlex
 import shutil
 from contextlib import redirect_stdout
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 PAGES.append(ROOT / "allennlp_elmo_plugin" / "pretrained" / "tiny" / "README.md")
 BLOCK = re.compile(r"(?:<!-- (not run|file): (.*) -->\n)?^```(\w*)\n(.*?)^```$", re.M | re.S)
 TASKS = {"SRL": "srl", "NER": "ner.txt", "COREF": "coref.gold_conll", "SNLI": "snli.jsonl"}
-NOT_INSTALLED = ("fugashi", "my_ner", "pandas")  # in the tests
+OPTIONAL = ("datasets", "fugashi", "gensim", "my_ner", "pandas", "sentence_transformers")
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_what_a_page_shows_works(page, folder, monkeypatch):
             if language == "bash":
                 for argv in commands(code):
                     check_command(argv, monkeypatch)
-            elif language == "python" and not any(name in code for name in NOT_INSTALLED):
+            elif language == "python" and not lacks_package(code):
                 with redirect_stdout(io.StringIO()) as output:
                     exec(code, {})
                 printed = output.getvalue()
@@ -83,6 +84,12 @@ def test_what_a_page_shows_works(page, folder, monkeypatch):
         except (Exception, SystemExit) as error:
             line = text[: match.start()].count("\n") + 1
             pytest.fail(f"{page}, line {line}: {type(error).__name__}: {error}")
+
+
+def lacks_package(code):
+    """Whether a block imports one of the packages that the tests' environment may lack."""
+    imported = re.findall(r"^(?:import|from) (\w+)", code, re.M)
+    return any(name in OPTIONAL and find_spec(name) is None for name in imported)
 
 
 def commands(code):

@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -121,6 +122,20 @@ def test_settings_of_a_config(files_of):
         assert 0 < (rounded[0] - expected[0]).norm() < 0.1 * expected[0].norm()
     with pytest.raises(ConfigurationError, match="'warm'.*carried"):
         from_params(initial_state="warm")
+
+
+@pytest.mark.parametrize("kind", [Elmo, ours.Elmo])
+def test_short_calls(kind, files_of):
+    options, weights = map(Path, files_of().values())
+    for arguments, n_mixes in (
+        (("tiny", 2), 2),
+        (("tiny", None, 3), 3),
+        ((options,), 1),
+        ((options.parent, 2), 2),
+        ((options, weights, 2), 2),
+    ):
+        output = kind(*arguments)(batch_to_ids([["a"]]))
+        assert len(output["elmo_representations"]) == n_mixes
 
 
 def test_traces_and_exports_are_refused_and_compile_works(elmo_pair):

@@ -1,18 +1,25 @@
 """Layers of sentences, as AllenNLP 0.9's `ElmoEmbedder` has them."""
 
 import io
+import itertools
+import pickle
 import random
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
+import tqdm.std
 from allennlp.nn.util import remove_sentence_boundaries
 
+from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
+from tests.elmo.many_langs_encoder_test import FIXTURES
 from tests.support.originals import elmo as original
-from tests.support.testing import write_random_elmo
+from tests.support.testing import read_arrays, write_random_elmo
 
 LONG = "Nobody has ever counted the naïve ﬁsh in it , or so they say !"
 SENTENCES = [text.split() for text in ("Alice saw the old mill .", "Yes .", "", LONG, "x" * 70)]
@@ -119,6 +126,85 @@ def test_a_vector_of_each_sentence(files, pooling, layers, caplog):
     assert embedder.encode([], pooling, layers).shape == (0, *vectors.shape[1:])
 
 
+def test_arguments_that_sentence_transformers_has(files, capfd, monkeypatch):
+    embedder = ElmoEmbedder(*files)
+    expected = embedder.encode(SENTENCES)
+    embedder.view_batch = Mock(wraps=embedder.view_batch)
+    vectors = embedder.encode(
+        SENTENCES, batch_size=2, normalize_embeddings=True, convert_to_tensor=True
+    )
+    assert [len(call.args[0]) for call in embedder.view_batch.mock_calls] == [2, 2, 1]
+    lengths = np.linalg.norm(expected, axis=1)
+    assert lengths[2] == 0  # of the sentence without words
+    np.testing.assert_allclose(vectors.norm(dim=1), lengths > 0, atol=1e-6)
+    np.testing.assert_allclose(vectors.numpy() * lengths[:, None], expected, atol=1e-5)
+    cosines = embedder.similarity(vectors, expected[:2])
+    np.testing.assert_allclose(cosines, vectors @ vectors[:2].T, atol=1e-6)
+    monkeypatch.setattr(tqdm.std, "time", itertools.count(0, 10).__next__)  # in which bars appear
+    for show in (True, False):
+        embedder.encode(SENTENCES, show_progress_bar=show)
+        assert ("embedding: 100%" in capfd.readouterr().err) == show
+
+
+@pytest.mark.parametrize("sentences", [["Well, it rained, again."], [["Well,", "it", "rained"]]])
+def test_a_text_that_is_not_tokenised(sentences, caplog):
+    embedder = ElmoEmbedder("tiny")
+    embedder.encode(["Well , it rained ."])
+    assert not caplog.text
+    embedder.encode(sentences)
+    assert "encode: is this text tokenised?" in caplog.text
+
+
+def test_pickles_do_not_depend_on_use():
+    """`datasets` computes a function's results again if its pickle differs."""
+    embedder = ElmoEmbedder("tiny")
+    before = pickle.dumps(embedder)
+    vectors = embedder.encode(["A sentence ."])
+    assert pickle.dumps(embedder) == before
+    np.testing.assert_array_equal(pickle.loads(before).encode(["A sentence ."]), vectors)
+
+
+@pytest.mark.parametrize("name", ["tiny", str(FIXTURES / "latin_gpu_pickles"), "zip", "weights"])
+def test_a_saved_model_is_a_name_of_it(name, files, tmp_path):
+    if name == "zip":
+        name = shutil.make_archive(str(tmp_path / "150"), "zip", FIXTURES / "words_only")
+    embedder = ElmoEmbedder(*((None, files[1]) if name == "weights" else [name]))
+    expected = embedder.embed_batch(SENTENCES)
+    for _ in range(2):  # the second time over itself
+        embedder.save(tmp_path / "new" / "saved")
+        embedder = ElmoEmbedder(tmp_path / "new" / "saved")
+        assert_all_close(embedder.embed_batch(SENTENCES), expected)
+
+
+def test_paths_and_short_calls(files, tmp_path, monkeypatch):
+    """A path is a `Path`, too, and the device may follow a whole model."""
+    options, weights = map(Path, files)
+    expected = ElmoEmbedder(*files).embed_batch(SENTENCES)
+    for names in ((options, weights), (options,), (options.parent,), (None, weights)):
+        assert_all_close(ElmoEmbedder(*names).embed_batch(SENTENCES), expected)
+    assert repr(ElmoEmbedder(options.parent)) == (
+        f"<ElmoEmbedder {options.parent}, dimensions: 16, layers: 3, device: cpu>"
+    )
+    devices = []
+    monkeypatch.setattr(ElmoBiLm, "to", lambda bilm, device: devices.append(device))
+    for name in ("tiny", options.parent):
+        assert [ElmoEmbedder(name, number).cuda_device for number in (0, 2, -1)] == [0, 2, -1]
+    assert devices == ["cuda:0", "cuda:2", "cpu"] * 2
+    text, output = tmp_path / "text.txt", tmp_path / "layers.hdf5"
+    text.write_text("".join(f"{' '.join(words)}\n" for words in SENTENCES), encoding="utf-8")
+    embedder = ElmoEmbedder(options)
+    for by_path in ((text, output), (str(text), str(output))):
+        assert embedder.embed_file(*by_path, overwrite=True)["sentences"] == len(SENTENCES)
+        assert_all_close([read_arrays(output)[str(i)] for i in range(len(SENTENCES))], expected)
+    with pytest.raises(FileNotFoundError, match="absent"):
+        embedder.embed_file(tmp_path / "absent", output)
+    (tmp_path / "options").mkdir()
+    shutil.copy(options, tmp_path / "options")
+    archive = Path(shutil.make_archive(str(tmp_path / "half"), "zip", tmp_path / "options"))
+    with pytest.raises(FileNotFoundError, match=f"^{archive}: there is no weights.hdf5"):
+        ElmoEmbedder(archive)
+
+
 def test_vocab_to_cache_is_computed_in_advance(files, embedder, tmp_path):
     words = [word for sentence in SENTENCES for word in sentence]
     cached = ElmoEmbedder(*files, vocab_to_cache=words, initial_state="carried")
@@ -147,7 +233,9 @@ def test_mistakes(embedder):
         ([["A cat"], "sum"], r"pooling is 'sum'; give one of \('mean', 'max'\)"),
         ([["A cat"], "mean", "last"], "the layers 'last' are none of .'all', 'top', 'average'"),
         ([["A cat", None]], "sentence 1 is None, but a sentence is a list of words"),
-        ([["A cat", float("nan")]], "sentence 1 is nan, but a sentence is a list of words"),
+        ([["A cat", float("nan")]], r"sentence 1 is nan.* missing, .* fillna\(\"\"\) of a pandas"),
+        ([SimpleNamespace(columns=["text"])], r"table: pass .*, such as table\[\"text\"\]"),
+        ([SimpleNamespace(column_names=["text"])], r"table: pass .*, such as table\[\"text\"\]"),
         ([[["A"], [1.5]]], "sentence 1 has the word 1.5, a float"),
     ]:
         with pytest.raises(ValueError, match=message):

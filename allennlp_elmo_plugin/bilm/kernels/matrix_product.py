@@ -5,13 +5,14 @@ operator of torch's compiler, after checking that it returns the right numbers.
 
 import functools
 import warnings
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 
 from allennlp_elmo_plugin.bilm.kernels.gradients import backward_once
 
-PRECISIONS = ("float32", "bfloat16", "int8")
+Precision = Literal["float32", "bfloat16", "int8"]
+PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 # oneDNN's start takes longer than a whole product of fewer multiplications.
 _FEW_MULTIPLICATIONS = 2**19

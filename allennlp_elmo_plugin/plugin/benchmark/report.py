@@ -162,12 +162,15 @@ def draw(output: Path) -> None:
 
 
 def draw_layer_weights(weights: dict[str, list[float]], path: Path) -> None:
-    """Draw the layers' weights in each scalar mix, by its name."""
-    layers = list(zip(*weights.values()))
-    names = ["token layer", *(f"LSTM {layer}" for layer in range(1, len(layers)))]
-    with figure(path, 1.8 + 0.35 * len(layers) * len(weights), 3.5) as axes:
-        draw_bars(axes, list(weights), dict(zip(names, layers)))
-        axes.tick_params("x", rotation=40)
+    """Draw the layers' weights in each scalar mix, by its name, as the parts of a bar."""
+    layers = numpy.transpose(list(weights.values()))  # (layers, mixes)
+    with figure(path, 8, 0.8 + 0.32 * len(weights)) as axes:
+        for number, (layer, end) in enumerate(zip(layers, layers.cumsum(0))):
+            label = f"LSTM {number}" if number else "token layer"
+            bars = axes.barh(list(weights), layer, left=end - layer, label=label)
+            axes.bar_label(bars, fmt="%.2f", label_type="center", color="white", fontsize=8)
+        axes.set(xlim=(0, 1), ylim=(len(weights) - 0.5, -0.5))
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(layers))
 
 
 def draw_bars(axes: Any, groups: Sequence[str], bars: Bars, errors: Bars | None = None) -> None:

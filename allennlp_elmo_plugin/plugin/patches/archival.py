@@ -16,7 +16,7 @@ from allennlp.common.file_utils import cached_path
 from allennlp.common.meta import META_NAME
 from allennlp.models import Model, archival
 
-from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
+from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.whole import whole_file
 from allennlp_elmo_plugin.pretrained.file_names import (
     ARCHIVE_FILE,
@@ -31,7 +31,6 @@ from allennlp_elmo_plugin.pretrained.find_model import (
     DEFAULT_WEIGHT_FILE,
     find_model,
 )
-from allennlp_elmo_plugin.pretrained.weight_file import write_weights
 from allennlp_elmo_plugin.text.vocabulary import VOCABULARY_FOLDER
 
 logger = logging.getLogger(__name__)
@@ -127,9 +126,8 @@ def _files_of_model(
         return [files.options.parent]
     if files.is_pair:
         return [files.options, files.weights]
-    bilm, folder = ElmoBiLm(options_file, weight_file), _new_folder(opened)
-    bilm.options.write(folder / OPTIONS_FILE)
-    write_weights(folder / WEIGHT_FILE, bilm)
+    folder = _new_folder(opened)
+    ElmoEmbedder(options_file, weight_file).save(folder)
     return [folder / OPTIONS_FILE, folder / WEIGHT_FILE]
 
 

@@ -95,14 +95,21 @@ def test_files(mixes, tmp_path, monkeypatch):
 
     def texts(figure, path, **settings):
         (axes,) = figure.axes
-        shown = axes.get_xticklabels(), axes.get_legend().get_texts(), axes.texts
+        names = axes.get_yticklabels() if "weights" in str(path) else axes.get_xticklabels()
+        shown = names, axes.get_legend().get_texts(), axes.texts
         drawn.append([[text.get_text() for text in labels] for labels in shown])
+        if "weights" in str(path):  # Each part starts where the one before ends.
+            assert [bar.get_x() for bar in axes.patches] == pytest.approx([0, 0, 0.2, 0.3])
         Path(path).touch()
 
     monkeypatch.setattr(figures.Figure, "savefig", texts)
     draw(tmp_path)
     scores = [["ner_x\nf1"], ["baseline", "+ ELMo"], ["41", "44"]]
-    weights = [["ner_x", "ner_x, mix 2"], ["token layer", "LSTM 1"], ["0.2", "0.3", "0.8", "0.7"]]
+    weights = [
+        ["ner_x", "ner_x, mix 2"],
+        ["token layer", "LSTM 1"],
+        ["0.20", "0.30", "0.80", "0.70"],
+    ]
     assert drawn == [scores, weights][: 1 + len(mixes)]
     names = sorted(path.name for path in tmp_path.glob("*.png"))
     assert names == ["layer_weights.png", "scores.png"][-len(drawn) :]

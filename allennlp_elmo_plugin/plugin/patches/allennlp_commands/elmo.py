@@ -1,7 +1,6 @@
 """`allennlp.commands.elmo` of AllenNLP 0.9, whose folder `drop_in.apply` adds to its package."""
 
 import warnings
-from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
@@ -10,12 +9,12 @@ import torch
 from allennlp.commands.subcommand import Subcommand
 from allennlp.data.token_indexers import ELMoTokenCharactersIndexer
 
+from allennlp_elmo_plugin.bilm.characters import Sentences
 from allennlp_elmo_plugin.commands import elmo as elmo_of_program
 from allennlp_elmo_plugin.elmo import elmo
 from allennlp_elmo_plugin.embedding import embedder
+from allennlp_elmo_plugin.embedding.batches import Layers
 from allennlp_elmo_plugin.pretrained.find_model import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
-
-Sentences = Sequence[Sequence[str]]
 
 DEFAULT_BATCH_SIZE = 64
 Elmo = Subcommand.by_name("elmo")
@@ -32,16 +31,16 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
     def __init__(
         self,
         options_file: str | PathLike[str] = DEFAULT_OPTIONS_FILE,
-        weight_file: str | PathLike[str] = DEFAULT_WEIGHT_FILE,
+        weight_file: str | PathLike[str] | int = DEFAULT_WEIGHT_FILE,
         cuda_device: int = -1,
     ) -> None:
-        super().__init__(str(options_file), str(weight_file), cuda_device, initial_state="carried")
+        super().__init__(options_file, weight_file, cuda_device, initial_state="carried")
         self.indexer = ELMoTokenCharactersIndexer()
 
     def batch_to_embeddings(self, batch: Sentences) -> tuple[torch.Tensor, torch.Tensor]:
         return super().batch_to_embeddings(_letters(batch))
 
-    def embed_batch(self, batch: Sentences, output_format: str = "all") -> list[numpy.ndarray]:
+    def embed_batch(self, batch: Sentences, output_format: Layers = "all") -> list[numpy.ndarray]:
         arrays = super().embed_batch(_letters(batch), output_format)
         if output_format != "all":
             return arrays
