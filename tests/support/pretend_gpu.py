@@ -140,6 +140,7 @@ def _patch_tensor(patch):
         "cpu": lambda self: to(self, _CPU),
         "cuda": lambda self, device="cuda", *_, **__: to(self, device or "cuda"),
         "numpy": numpy,
+        "pin_memory": lambda self: self,
     }.items():
         patch.setattr(torch.Tensor, name, value)
 

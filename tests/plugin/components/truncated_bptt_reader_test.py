@@ -11,10 +11,10 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data.dataset_readers.dataset_reader import DistributedInfo
 
 from allennlp_elmo_plugin.bilm.characters import words_to_character_ids
-from allennlp_elmo_plugin.plugin.components import truncated_bptt_reader
 from allennlp_elmo_plugin.plugin.components.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.text import corpus, lexicon
 from allennlp_elmo_plugin.text.corpus import find_files, read_text
+from allennlp_elmo_plugin.training import text_batches
 from tests.support.corpora import (
     padded_ids,
     plain_windows,
@@ -158,7 +158,7 @@ def test_batches_of_a_large_text_are_estimated(tmp_path, monkeypatch):
     reader = TruncatedBpttLmReader(3, 4)
     exact = reader.count_batches(tmp_path)
     assert exact == len(list(reader.batches(tmp_path)))
-    monkeypatch.setattr(truncated_bptt_reader, "_COUNTED_BYTES", 20_000)
+    monkeypatch.setattr(text_batches, "_COUNTED_BYTES", 20_000)
     assert reader.count_batches(tmp_path) == pytest.approx(exact, rel=0.02)
     assert reader.count_batches(tmp_path) != exact
 
