@@ -225,13 +225,12 @@ class LanguageModel(torch.nn.Module):
     def _check_reader(
         self, character_ids: torch.Tensor | None, tokens_reverse: torch.Tensor | None
     ) -> None:
-        char_cnn = self.options.char_cnn
-        n_characters = None if char_cnn is None else char_cnn.max_characters_per_token
+        n_characters = self.options.max_characters_per_token
         width = None if character_ids is None else character_ids.size(-1)
         if width != n_characters:
             raise ValueError(
-                f"The dataset reader gives words of {width} characters, but the model reads words "
-                f"of {n_characters}: set max_characters_per_token in the reader to that number. "
+                f"The batches have words of {width} characters, but the model reads words of "
+                f"{n_characters}: set max_characters_per_token of the reader to that number. "
                 "(None is null, for words of the vocabulary, which options without char_cnn read.)"
             )
         if self.options.bidirectional and tokens_reverse is None:

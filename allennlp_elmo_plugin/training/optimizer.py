@@ -4,6 +4,20 @@ from typing import Any
 
 import torch
 
+Groups = list[dict[str, Any]]
+
+
+def split_groups(groups: Groups) -> tuple[Groups, Groups]:
+    """Return the groups of an optimizer with their dense and with their sparse gradients alone."""
+    parts: tuple[Groups, Groups] = [], []
+    for group in groups:
+        split: tuple[list[Any], list[Any]] = [], []
+        for parameter in group["params"]:
+            split[parameter.grad is not None and parameter.grad.is_sparse].append(parameter)
+        for part, parameters in zip(parts, split):
+            part.append({**group, "params": parameters})
+    return parts
+
 
 class SplitGroups:
     """
@@ -12,17 +26,12 @@ class SplitGroups:
     gradient; schedules and checkpoints see the original groups.
     """
 
-    param_groups: list[dict[str, Any]]
+    param_groups: Groups
 
     def step(self, closure: Any = None) -> Any:
         groups = self.param_groups
-        self.param_groups = []
-        for group in groups:
-            parts: dict[bool, list[Any]] = {}
-            for parameter in group["params"]:
-                is_sparse = parameter.grad is not None and parameter.grad.is_sparse
-                parts.setdefault(is_sparse, []).append(parameter)
-            self.param_groups += [{**group, "params": part} for part in parts.values()]
+        dense, sparse = split_groups(groups)
+        self.param_groups = dense + sparse
         try:
             return super().step(closure)  # type: ignore[misc]
         finally:
@@ -31,6 +40,21 @@ class SplitGroups:
 
 class Adagrad(SplitGroups, torch.optim.Adagrad):
     """torch's Adagrad, made fast on a GPU when some gradients are sparse."""
+
+
+class Adam(torch.optim.Adam):
+    """torch's Adam, and its `SparseAdam` for sparse gradients."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        groups: Groups = self.param_groups
+        dense, sparse = split_groups(groups)
+        try:
+            self.param_groups = dense
+            super().step(closure)
+            self.param_groups = sparse
+            torch.optim.SparseAdam.step(self)  # type: ignore[arg-type]
+        finally:
+            self.param_groups = groups
 
 
 def clip_grad_norm_(parameters: Any, *args: Any, **kwargs: Any) -> torch.Tensor:

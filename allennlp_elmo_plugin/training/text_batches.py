@@ -96,7 +96,7 @@ class TextBatches:
             if value is None or value < 1:
                 raise ValueError(f"{name} is {value}, but must be at least 1")
         self.files = find_files(paths)
-        self.name = str(paths)
+        self.name = ", ".join(map(str, self.files[:3])) + (", ..." if len(self.files) > 3 else "")
         ids = words if words is None or isinstance(words, Mapping) else dict(zip(words, count()))
         self.word_ids: Mapping[str, int] | None = ids
         self.batch_size = batch_size
@@ -220,8 +220,8 @@ class TextBatches:
         if number < 0:
             raise ValueError(
                 f"{self.name} is smaller than one batch: its words don't fill {self._n_rows} rows "
-                f"of {self.num_steps}; lower batch_size or num_steps of the dataset reader, or set "
-                "drop_last false to pad what is missing"
+                f"of {self.num_steps}; lower batch_size or num_steps, or set drop_last false to pad "
+                "what is missing"
             )
 
     def count(self) -> int:
