@@ -100,7 +100,7 @@ def take_pictures(demo: Path, output: Path) -> None:
         pages = Path(folder)
         found = make_map(ElmoEmbedder("tiny"), "set", text, n_groups=4)
         write_map(found, str(pages / "word_map.html"), "the Python language reference", "tiny")
-        model = read_pretrained(str(demo / "model" / "model.tar.gz"))
+        model = read_pretrained(str(demo / "elmo"))
         title = "the model of the demo on held-out text"
         write_surprise(model, text[-12:], str(pages / "surprise.html"), title)
         for name, height in {"word_map": 760, "surprise": 890}.items():
@@ -116,7 +116,7 @@ def main() -> None:
     demo, output = map(Path, sys.argv[1:])
     draw_results(output)
     draw_senses(output)
-    draw_curves({"Demo": read_run(str(demo / "model"))}, str(output / "training_curves.svg"))
+    draw_curves({"Demo": read_run(str(demo / "elmo"))}, str(output / "training_curves.svg"))
     take_pictures(demo, output)
 
 

@@ -1,6 +1,7 @@
 """The subcommand `elmo-perplexity` measures a language model on a text."""
 
 import argparse
+from pathlib import Path
 
 from allennlp_elmo_plugin.commands.command import ELMO_HELP, TEXT_HELP, Command
 from allennlp_elmo_plugin.pretrained.find_model import find_model
@@ -49,5 +50,7 @@ class ElmoPerplexity(Command):
         # Evaluation never samples.
         trained = LanguageModel(options.to_dict(), model.words, pretrained=model, num_samples=0)
         metrics = evaluate(trained.to(device), text)
-        columns = {args.text[0]: {**metrics, "predicted_words": trained.n_predicted_words}}
+        columns = {
+            Path(args.text[0]).name: {**metrics, "predicted_words": trained.n_predicted_words}
+        }
         print(metrics_table(columns))

@@ -220,8 +220,8 @@ class TextBatches:
         if number < 0:
             raise ValueError(
                 f"{self.name} is smaller than one batch: its words don't fill {self._n_rows} rows "
-                f"of {self.num_steps}; lower batch_size or num_steps, or set drop_last false to pad "
-                "what is missing"
+                f"of {self.num_steps}; lower batch_size or num_steps, or set drop_last false to "
+                "pad what is missing"
             )
 
     def count(self) -> int:

@@ -6,6 +6,7 @@ A comment before a block is an instruction for the tests: `<!-- not run: the rea
 `<!-- file: my_config.jsonnet -->`, the name of a file that a later command reads.
 """
 
+import importlib.util
 import io
 import json
 import re
@@ -21,11 +22,13 @@ from allennlp.data import TokenIndexer
 from allennlp.modules import TokenEmbedder
 
 from allennlp_elmo_plugin import ElmoEmbedder
+from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.files import hdf5_file, json_file
 from allennlp_elmo_plugin.pretrained.checkpoints import tensorflow_checkpoint
 from allennlp_elmo_plugin.text import lines
 from tests.conftest import REPOSITORY_ROOT as ROOT
 from tests.conftest import import_plugins_once
+from tests.support.corpora import write_text
 from tests.support.task_data import FIXTURES
 from tests.support.testing import write_random_elmo
 
@@ -34,6 +37,8 @@ PAGES.append(ROOT / "allennlp_elmo_plugin" / "pretrained" / "tiny" / "README.md"
 BLOCK = re.compile(r"(?:<!-- (not run|file): (.*) -->\n)?^```(\w*)\n(.*?)^```$", re.M | re.S)
 TASKS = {"SRL": "srl", "NER": "ner.txt", "COREF": "coref.gold_conll", "SNLI": "snli.jsonl"}
 NOT_INSTALLED = ("fugashi", "my_ner", "pandas")  # in the tests
+if importlib.util.find_spec("accelerate") is None:
+    NOT_INSTALLED += ("accelerate",)
 
 
 @pytest.fixture
@@ -48,6 +53,9 @@ def folder(tmp_path, monkeypatch):
         config = f"import 'training_config/{name}.jsonnet'"
         (tmp_path / f"{Path(name).stem}.jsonnet").write_text(config, encoding="utf-8")
     (tmp_path / "sentences.txt").write_text("One sentence .\nAnother one .\n")
+    for name in ("my_train.txt", "my_valid.txt"):
+        write_text(tmp_path / name, 0, 40)
+    make_vocabulary("my_train.txt", "my_vocab")
     with open("sentences.txt", "rb") as file:
         ElmoEmbedder("my_elmo").embed_file(file, "layers.hdf5", "top", batch_size=None)
     monkeypatch.setenv("ELMO", "tiny")
