@@ -54,11 +54,11 @@ def measure(
     sentences = Corpus(seed=1).sentences(n_lines)
     n_words = sum(map(len, sentences))
     batches: list[list[Sentence]] = []
-    view_batch = ElmoEmbedder.view_batch
+    launch_batch = ElmoEmbedder.launch_batch
 
     def record(embedder: ElmoEmbedder, batch: list[Sentence], *args: Any) -> Any:
         batches.append(batch)
-        return view_batch(embedder, batch, *args)
+        return launch_batch(embedder, batch, *args)
 
     with tempfile.TemporaryDirectory() as folder:
         text, layers = (os.path.join(folder, name) for name in ("text", "layers.hdf5"))
@@ -70,7 +70,7 @@ def measure(
         def embed(_: Any) -> None:
             batches.clear()
             with (
-                mock.patch.object(ElmoEmbedder, "view_batch", record),
+                mock.patch.object(ElmoEmbedder, "launch_batch", record),
                 mock.patch.object(sys, "argv", command),
                 contextlib.redirect_stdout(io.StringIO()),  # its summary
             ):

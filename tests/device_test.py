@@ -10,7 +10,7 @@ from allennlp_elmo_plugin import Elmo, ElmoEmbedder, batch_to_ids
 from allennlp_elmo_plugin.plugin.benchmark.cached_bilm import Vectors, keep_vectors
 from allennlp_elmo_plugin.plugin.components import ElmoTokenEmbedder
 from allennlp_elmo_plugin.plugin.components.elmo_output_encoder import ElmoOutputEncoder
-from tests.support.pretend_gpu import check_on_gpu
+from tests.support.pretend_gpu import check_on_gpu, count_waits, gpu_for_tests
 from tests.support.testing import read_arrays, write_random_elmo
 
 TEXTS = "Alice saw the old mill .", "Yes .", "Nobody counts the fish", "x" * 70
@@ -43,6 +43,21 @@ def test_embedder(initial_state, files, tmp_path):
         return [*whole, embedder.embed_batch(SENTENCES)]
 
     check_on_gpu(embed)
+
+
+@pytest.mark.parametrize("options", [{}, {"output_format": "all"}, {"pooling": "mean"}])
+def test_batches_do_not_wait_for_a_gpu(options, files, tmp_path):
+    """While it computes one, the next is prepared; only words and parts that are new wait."""
+    with gpu_for_tests():
+        embedder = ElmoEmbedder(*files, 0)
+
+        def embed(n_batches):
+            text = io.BytesIO(b"Alice saw the old mill .\nYes .\n" * n_batches)
+            form = {"output_format": "top", "batch_size": 2, "overwrite": True, **options}
+            embedder.embed_file(text, str(tmp_path / "o"), **form)
+
+        embed(1)
+        assert count_waits(lambda: embed(2)) == count_waits(lambda: embed(20)) > 0
 
 
 def _gradients(module, device):

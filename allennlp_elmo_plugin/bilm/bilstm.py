@@ -15,7 +15,7 @@ from allennlp_elmo_plugin.bilm.kernels.model_call import (
     needs_grad,
 )
 from allennlp_elmo_plugin.bilm.kernels.parallel import run_in_parallel
-from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_layers
+from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, has_stacked_recurrence, run_layers
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.bilm.recurrence import LstmState
@@ -122,12 +122,14 @@ class BiLstm(torch.nn.Module):
                 for dim in (self.hidden_size, self.cell_size)
             )
         states = carried.read((outputs, cells))
-        # Directions that read the same sentences run step by step together, unless the call needs
-        # gradients or random numbers.
-        are_apart = (
-            needs_grad(*inputs.values(), *self.weights)
-            or any(other is not packing for other in packings.values())
-            or bool(self.dropout.training and self.dropout.p)
+        # Directions with the same lengths run step by step together, unless the call needs gradients
+        # or random numbers and has no kernel for both.
+        needs_order = needs_grad(*inputs.values(), *self.weights) or bool(
+            self.dropout.training and self.dropout.p
+        )
+        is_stacked = has_stacked_recurrence(self.layer(self.directions[0], 0), vectors)
+        are_apart = any(other is not packing for other in packings.values()) or (
+            needs_order and not is_stacked
         )
         in_threads = not are_apart and self._is_worth_threads(packing)
         groups: Sequence[Sequence[str]] = [self.directions]

@@ -23,6 +23,7 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     product_type,
 )
 from allennlp_elmo_plugin.bilm.kernels.model_call import check_layers, model_call, needs_grad
+from allennlp_elmo_plugin.bilm.kernels.triton_support import runs_triton
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
 
 # Words are grouped by length, rounded up to a multiple of `_LENGTH_STEP` characters. Fewer than
@@ -272,12 +273,14 @@ class CharacterEncoder(CachingModule):
         """
         Return the table of each convolution, shape `(width, n_characters, n_filters)`, from the
         embeddings of characters, shape `(n_characters, dim)`. On a GPU there is a single table, as
-        wide as the widest, with one more character for places after the end, which makes the sum of
-        an n-gram minus infinity.
+        wide as the widest: for Triton's kernel of shape `(n_characters, width, n_filters)`, else
+        with one more character for places after the end, which makes the sum of an n-gram minus
+        infinity.
         """
-        on_gpu = embeddings.device.type != "cpu"
+        has_kernel = runs_triton(embeddings)
+        in_one = has_kernel or embeddings.device.type != "cpu"
         weights = [convolution.weight for convolution in self.convolutions]  # (n, dim, width) each
-        if on_gpu:
+        if in_one:
             widest = max(weight.size(2) for weight in weights)
             padded = [torch.nn.functional.pad(w, (0, widest - w.size(2))) for w in weights]
             weights = [torch.cat(padded)]
@@ -287,8 +290,11 @@ class CharacterEncoder(CachingModule):
             weight = weight.permute(2, 0, 1).flatten(0, 1)  # (width * n_filters, dim)
             no_bias = weight.new_zeros(weight.size(0))
             table = Linear.apply(embeddings, weight, no_bias, weight.dtype)
-            tables.append(table.unflatten(1, (width, -1)).transpose(0, 1))
-        if on_gpu:
+            table = table.unflatten(1, (width, -1))  # (n_characters, width, n_filters)
+            tables.append(table if has_kernel else table.transpose(0, 1))
+        if has_kernel:
+            return tables
+        if in_one:
             widths = np.repeat(*np.array(self.options.filters).T)  # (n_filters,)
             values = np.where(np.arange(widest)[:, None] < widths, -np.inf, 0.0)
             after_end = torch.from_numpy(values).to(tables[0])  # (widest, n_filters)
@@ -310,21 +316,9 @@ class CharacterEncoder(CachingModule):
         n_words = character_ids.size(0)
         if n_words == 0:
             return self._char_embedding_weights.new_zeros(0, self.output_dim)
-        character_ids = character_ids.long()
         if tables is None:
             tables = prepared.tables if prepared else self._tables(self._char_embedding_weights)
-        # (n_filters,)
-        biases = torch.cat([convolution.bias for convolution in self.convolutions])  # type: ignore
-        if character_ids.device.type == "cpu":
-            groups, order = self._by_length(character_ids, padding)
-        else:
-            # Sizes that depend on the words would have to be copied from the GPU.
-            width, after_end = tables[0].size(0), tables[0].size(1) - 1
-            groups = [torch.nn.functional.pad(character_ids, (0, width - 1), value=after_end)]
-            order = None
-        # (n_words, n_filters), sorted by length
-        maxima = torch.cat([_MaxOverNgrams.apply(table, *groups) for table in tables], 1) + biases
-        activated = maxima.relu() if self.options.activation == "relu" else maxima.tanh()
+        activated, order = self._max_over_ngrams(character_ids, tables, padding)
         vectors = padded_rows(activated)  # (n_rows, n_filters)
         for index in range(self.options.n_highway):
             both = self._linear(index, vectors, prepared)  # (n_rows, 2 * n_filters)
@@ -337,6 +331,29 @@ class CharacterEncoder(CachingModule):
             vectors = self._linear(-1, vectors, prepared)  # (n_rows, output_dim)
         vectors = vectors[:n_words]
         return vectors if order is None else vectors[order.argsort()]
+
+    def _max_over_ngrams(
+        self, character_ids: torch.Tensor, tables: list[torch.Tensor], padding: int
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return what highway layers read, and the order of its words if it isn't the given one."""
+        # (n_filters,)
+        biases = torch.cat([convolution.bias for convolution in self.convolutions])  # type: ignore
+        activation = self.options.activation
+        if runs_triton(tables[0]):
+            from allennlp_elmo_plugin.bilm.kernels.triton_ngrams import MaxOverNgrams
+
+            of_filters = self.options.filters, activation, padding
+            return MaxOverNgrams.apply(character_ids, tables[0], biases, *of_filters), None
+        character_ids, order = character_ids.long(), None
+        if character_ids.device.type == "cpu":
+            groups, order = self._by_length(character_ids, padding)
+        else:
+            # Sizes that depend on the words would have to be copied from the GPU.
+            width, after_end = tables[0].size(0), tables[0].size(1) - 1
+            groups = [torch.nn.functional.pad(character_ids, (0, width - 1), value=after_end)]
+        # (n_words, n_filters), sorted by length
+        maxima = torch.cat([_MaxOverNgrams.apply(table, *groups) for table in tables], 1) + biases
+        return maxima.relu() if activation == "relu" else maxima.tanh(), order
 
     def _linear(
         self, index: int, rows: torch.Tensor, prepared: EncoderWeights | None

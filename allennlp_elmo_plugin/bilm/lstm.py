@@ -9,6 +9,7 @@ import torch
 from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, CachingModule
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import product_type
 from allennlp_elmo_plugin.bilm.kernels.model_call import check_layers, needs_grad
+from allennlp_elmo_plugin.bilm.kernels.triton_support import runs_triton
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.bilm.recurrence import LstmState, LstmWeights, Recurrence, run_steps
@@ -43,6 +44,7 @@ class ProjectedLstm(CachingModule):
             self.state_projection = torch.nn.Linear(dim, projection_dim, bias=False, device=device)
         self.precision = "float32"
         self._prepared: CachedValue[LstmWeights] = CachedValue()
+        self._stacked: CachedValue[list[torch.Tensor]] = CachedValue()
         if device != "meta":  # whose parameters get their values when weights are loaded
             self.reset_parameters()
 
@@ -113,6 +115,8 @@ def run_layers(
     weights is set to zero (DropConnect, Merity et al. 2018). Return each layer's outputs, shape
     `(n_tokens, projection_dim)`, and the state after each sequence's last token.
     """
+    if has_stacked_recurrence(lstms[0], inputs[0]):
+        return _run_stacked(lstms, inputs, packing, states, dropout)
     sizes = packing.batch_sizes
     if needs_grad(*inputs, *(weight for lstm in lstms for weight in lstm.weights)):
         results = []
@@ -124,6 +128,50 @@ def run_layers(
         outputs, cells = run_steps(layers, inputs, sizes, states)
         results = list(zip(outputs.to(cells.dtype), cells))
     return [(outputs, (outputs.detach()[packing.last], cells)) for outputs, cells in results]
+
+
+def has_stacked_recurrence(lstm: ProjectedLstm, inputs: torch.Tensor) -> bool:
+    """Return whether layers of all directions run in one launch on the device of the inputs."""
+    return lstm.state_projection is not None and runs_triton(inputs)
+
+
+def _run_stacked(
+    lstms: Sequence[ProjectedLstm],
+    inputs: Sequence[torch.Tensor],
+    packing: PackedBatch,
+    states: Sequence[LstmState],
+    dropout: float,
+) -> list[tuple[torch.Tensor, LstmState]]:
+    """Do what `run_layers` does by the kernels in Triton."""
+    from allennlp_elmo_plugin.bilm.kernels import triton_recurrence
+
+    state = torch.stack([outputs for outputs, _ in states]), torch.stack([c for _, c in states])
+    dtype, clips = product_type(inputs[0], lstms[0].precision), lstms[0].clips
+    steps = packing.batch_sizes, packing.starts
+    weights = [weight for lstm in lstms for weight in lstm.weights]
+    if needs_grad(*inputs, *weights):
+        tensors = [
+            tensor
+            for lstm, rows in zip(lstms, inputs)
+            for tensor in (rows, *lstm.weights_in_use(dropout))
+        ]
+        *outputs, cells = triton_recurrence.StackedRecurrence.apply(
+            state, *steps, packing.last, clips, dtype, *tensors
+        )
+    else:
+
+        def make() -> list[torch.Tensor]:
+            in_use = zip(*(lstm.weights_in_use() for lstm in lstms))
+            return [torch.stack(of_layers).to(dtype) for of_layers in in_use]
+
+        if any(weight.requires_grad for weight in weights):
+            stacks = make()
+        else:
+            stacks = lstms[0]._stacked.get(weights, make, dtype)
+        rows = torch.stack([*inputs]).to(dtype)
+        all_outputs, cells, *_ = triton_recurrence.run_stacked(rows, stacks, state, *steps, clips)
+        outputs = list(all_outputs[:, packing.batch_sizes[0] :].to(cells.dtype))
+    return [(rows, (rows.detach()[packing.last], last)) for rows, last in zip(outputs, cells)]
 
 
 def glorot_uniform_(weight: torch.Tensor, in_dim: int, out_dim: int) -> torch.Tensor:

@@ -154,7 +154,7 @@ class BiLm(torch.nn.Module):
         packed = packing.pack(tokens)  # (n_tokens, ...)
         packing_reverse = None
         if tokens_reverse is not None and self.options.bidirectional:
-            packing_reverse = _packing(tokens_reverse, lengths_reverse)
+            packing_reverse = _packing(tokens_reverse, lengths_reverse, packing)
             # One call, so that words that both directions read are computed once
             packed = torch.cat([packed, packing_reverse.pack(tokens_reverse)])
         if character_ids is None:
@@ -213,10 +213,15 @@ class BiLm(torch.nn.Module):
         return BiLmOutput({key: [inputs[key], *outputs[key]] for key in inputs}, packings)
 
 
-def _packing(tokens: torch.Tensor, lengths: Lengths) -> PackedBatch:
+def _packing(
+    tokens: torch.Tensor, lengths: Lengths, same: PackedBatch | None = None
+) -> PackedBatch:
+    """Return how rows are packed: `same` if its rows have the same lengths."""
     batch_size, timesteps = tokens.shape[:2]
     if lengths is None:
         lengths = [timesteps] * batch_size
     elif isinstance(lengths, torch.Tensor):
         lengths = lengths.tolist()
+    if same is not None and (same.timesteps, same.lengths_on_host) == (timesteps, list(lengths)):
+        return same
     return PackedBatch(lengths, timesteps, tokens.device)

@@ -1,9 +1,12 @@
 """Indexing that leaves the padding of a batch out of the computation."""
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
 import torch
+
+from allennlp_elmo_plugin.bilm.kernels.memory import copy_to
 
 
 class PackedBatch:
@@ -21,6 +24,7 @@ class PackedBatch:
     ) -> None:
         self.batch_size = len(lengths)
         self.timesteps = timesteps
+        self.lengths_on_host = list(lengths)
         counts = np.asarray(lengths, dtype=np.int64)  # (batch_size,)
         order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]  # (n_sequences,)
         sorted_counts = counts[order]  # (n_sequences,)
@@ -41,16 +45,24 @@ class PackedBatch:
             backward_step,  # (n_tokens,)
             # Where the tokens of the backward direction stand among those of the forward one
             offsets[backward_step] + rank,  # (n_tokens,)
+            # Where each step begins, after a row for each sequence's initial state, and the end
+            np.cumsum([0, len(order), *sizes]),  # (longest + 2,)
         )
         # One copy to the device
-        index = torch.from_numpy(np.concatenate(parts)).to(device)
+        index = copy_to(torch.from_numpy(np.concatenate(parts)), device)
         split = index.split([len(part) for part in parts])
         self.lengths, self.order, self.last, self.row = split[:4]
-        self.forward_step, self.backward_step, self.reversal = split[4:]
+        self.forward_step, self.backward_step, self.reversal = split[4:7]
+        self._starts = split[7]
 
     @property
     def n_tokens(self) -> int:
         return self.row.size(0)
+
+    @functools.cached_property
+    def starts(self) -> torch.Tensor:
+        """Where each step begins, `int32`, if the initial states' rows come before the tokens'."""
+        return self._starts.int()
 
     def pack(self, tokens: torch.Tensor) -> torch.Tensor:
         """From shape `(batch_size, timesteps, ...)` to `(n_tokens, ...)`, in forward order."""

@@ -221,7 +221,7 @@ class ElmoBiLm(CachingModule, BiLm):
         for module in (self.token_layer, self.lstm):
             for name, parameter in sorted(module.named_parameters()):
                 digest.update(f"{name} {tuple(parameter.shape)}".encode())
-                digest.update(parameter.detach().cpu().flatten().contiguous().numpy().tobytes())
+                digest.update(parameter.detach().cpu().flatten().contiguous().numpy())
         settings = {"initial_state": self.initial_state, "precision": self.precision}
         return {"model": digest.hexdigest(), **settings}
 

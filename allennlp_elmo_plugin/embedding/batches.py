@@ -1,13 +1,17 @@
 """Layers of batches of sentences as numpy arrays: what all ways to embed sentences share."""
 
 import copy
+import itertools
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy
 import torch
 
 from allennlp_elmo_plugin.bilm.characters import check_sentences
+from allennlp_elmo_plugin.bilm.kernels.memory import copy_to
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.elmo.many_langs_encoder import ManyLangsEncoder
@@ -27,6 +31,33 @@ def pool(layers: numpy.ndarray, pooling: str) -> numpy.ndarray:
     return POOLINGS[pooling](layers, axis=-2)
 
 
+class RunningBatch(NamedTuple):
+    """The layers of a batch, in memory of the CPU, which a GPU may still have to fill."""
+
+    # The layers of each sentence, one after the other: (n_rows, dim)
+    rows: torch.Tensor
+    # Of each sentence: ([layers,] tokens)
+    shapes: list[tuple[int, ...]]
+    is_filled: torch.cuda.Event | None = None
+
+    @property
+    def n_rows(self) -> list[int]:
+        return list(map(math.prod, self.shapes))
+
+    def wait(self) -> numpy.ndarray:
+        """Return the rows once they are there."""
+        if self.is_filled is not None:
+            self.is_filled.synchronize()
+        return self.rows.numpy()
+
+    def wait_for_arrays(self) -> list[numpy.ndarray]:
+        """Return the layers of each sentence, `([layers,] tokens, dim)`, as views of the rows."""
+        rows = self.wait()
+        ends = [0, *itertools.accumulate(self.n_rows)]
+        parts = (rows[start:end] for start, end in itertools.pairwise(ends))
+        return [part.reshape(*shape, rows.shape[1]) for part, shape in zip(parts, self.shapes)]
+
+
 class BatchEmbedder:
     """
     Embed batches of sentences in segments of 2048 tokens. Batches are halved until they fit a GPU's
@@ -38,15 +69,28 @@ class BatchEmbedder:
 
     def view_batch(self, batch: list[list[str]], output_format: str = "all") -> list[numpy.ndarray]:
         """Return what `ElmoEmbedder.embed_batch` does, as views of the layers of the batch."""
+        running = self.launch_batch(batch, output_format)
+        return [array for part in running for array in part.wait_for_arrays()]
+
+    def launch_batch(
+        self,
+        batch: list[list[str]],
+        output_format: str = "all",
+        empty: Callable[..., torch.Tensor] = torch.empty,
+    ) -> list[RunningBatch]:
+        """
+        Start to embed a batch: a GPU goes on when this returns. The batch is in several parts if it
+        was too large for the GPU's memory. On the CPU, the layers are in memory that `empty` makes.
+        """
         if output_format not in OUTPUT_FORMATS:
             raise ValueError(f"the layers {output_format!r} are none of {OUTPUT_FORMATS}")
         batch = check_sentences(batch)
         # As in AllenNLP, carried states stay if no sentence has a token; not in ELMoForManyLangs.
         if any(batch) or (batch and isinstance(self.elmo_bilm.token_layer, ManyLangsEncoder)):
-            return self._embed(batch, output_format)
+            return self._embed(batch, output_format, empty)
         layers = [self.elmo_bilm.num_layers] if output_format == "all" else []
-        shape = (*layers, 0, self.elmo_bilm.get_output_dim())
-        return [numpy.zeros(shape, dtype="float32") for _ in batch]
+        rows = torch.empty(0, self.elmo_bilm.get_output_dim(), device="cpu")
+        return [RunningBatch(rows, [(*layers, 0)] * len(batch))]
 
     def embed_all(
         self, sentences: Sequence[list[str]], output_format: str = "all", batch_tokens: int = 4096
@@ -57,12 +101,14 @@ class BatchEmbedder:
                 yield from zip(batch, self.view_batch([sentences[i] for i in batch], output_format))
                 update(len(batch))
 
-    def _embed(self, batch: list[list[str]], output_format: str) -> list[numpy.ndarray]:
+    def _embed(
+        self, batch: list[list[str]], output_format: str, empty: Callable[..., torch.Tensor]
+    ) -> list[RunningBatch]:
         # Rows of carried states can't be run one after the other: only time can be cut then.
         can_split = len(batch) > 1 and self.elmo_bilm.initial_state != "carried"
         try:
             with torch.no_grad():
-                return self._embed_in_segments(batch, output_format)
+                return [self._embed_in_segments(batch, output_format, empty)]
         except torch.OutOfMemoryError as error:
             if not (can_split or self._segment_steps > 1):
                 raise
@@ -71,14 +117,18 @@ class BatchEmbedder:
         torch.cuda.empty_cache()
         if can_split:
             half = len(batch) // 2
-            halves = [self._embed(part, output_format) for part in (batch[:half], batch[half:])]
+            halves = [
+                self._embed(part, output_format, empty) for part in (batch[:half], batch[half:])
+            ]
             return [*halves[0], *halves[1]]
         longest = max(map(len, batch)) + 2
         self._segment_steps = max(min(self._segment_steps, longest) // 2, 1)
-        return self._embed(batch, output_format)
+        return self._embed(batch, output_format, empty)
 
     @model_call
-    def _embed_in_segments(self, batch: list[list[str]], output_format: str) -> list[numpy.ndarray]:
+    def _embed_in_segments(
+        self, batch: list[list[str]], output_format: str, empty: Callable[..., torch.Tensor]
+    ) -> RunningBatch:
         """
         Run each direction in segments, which start from the state at the end of the last one, so
         that the numbers are those of one run.
@@ -86,38 +136,61 @@ class BatchEmbedder:
         bilm = self.elmo_bilm
         begin, end = bilm.token_layer.boundary_words
         sentences = [[begin, *words, end] for words in batch]
-        reverse = [words[::-1] for words in sentences]
-        lengths = [len(words) for words in sentences]
-        longest, width, dim = max(lengths), self._segment_steps, bilm.options.projection_dim
+        longest, width, dim = (
+            max(map(len, sentences)),
+            self._segment_steps,
+            bilm.options.projection_dim,
+        )
+        # In one segment, both directions read the same words.
+        reverse = [words[::-1] for words in sentences] if width < longest else []
         weights = next(bilm.parameters())
         # All layers of a long sentence may be too much for a GPU.
-        device = weights.device if longest <= width else torch.device("cpu")
-        ends = torch.tensor(lengths, device=device).cumsum(0)
-        starts = ends - torch.tensor(lengths, device=device)
+        device = torch.device("cpu") if reverse else weights.device
+        n_words = copy_to(torch.tensor([*map(len, batch)], device="cpu"), device)  # (batch_size,)
         n_selected = bilm.num_layers if output_format == "all" else 1
-        shape = n_selected, sum(lengths), bilm.get_output_dim()
-        layers = torch.empty(shape, dtype=weights.dtype, device=device)
+        starts = (n_words.cumsum(0) - n_words) * n_selected
+        n_rows = sum(map(len, batch)) * n_selected
+        # The last row takes the vectors of boundaries: (n_rows + 1, output_dim)
+        shape = n_rows + 1, bilm.get_output_dim()
+        if device.type == "cpu":
+            rows = empty(shape, dtype=weights.dtype, device="cpu")
+        else:
+            rows = weights.new_empty(shape)
         # Carried states change at the end, and so not at all if the memory is too small.
         start = bilm.start()
         carried = copy.copy(start).for_segments(len(batch))
         for first in range(0, longest, width):
-            segments, segments_reverse = (
+            segments, in_reverse = (
                 [words[first : first + width] for words in each] for each in (sentences, reverse)
             )
-            # In one segment, both directions read the same words.
-            in_reverse = segments_reverse if width < longest else None
-            output = bilm.run_words(segments, in_reverse, carried)
+            output = bilm.run_words(segments, in_reverse or None, carried)
             for i, (direction, outputs) in enumerate(output.layers.items()):
                 packing = output.packings[direction]
-                row, step = packing.row.to(device), first + packing.forward_step.to(device)
-                place = starts[row] + step if direction == "forward" else ends[row] - 1 - step
+                row, step = packing.row.to(device), packing.forward_step.to(device) + (first - 1)
+                n = n_words[row]
+                # The place of each token among the words of its sentence: (n_tokens,)
+                word = step if direction == "forward" else n - 1 - step
+                is_boundary, place = (word < 0) | (word >= n), starts[row] + word
                 if output_format == "average":
                     outputs = [torch.stack(outputs).mean(0)]
-                selected = torch.stack(outputs[-n_selected:])  # (n_selected, n_tokens, dim)
-                layers[:, place, i * dim : (i + 1) * dim] = selected.to(device)
+                for layer in outputs[-n_selected:]:  # (n_tokens, dim)
+                    own = place.masked_fill(is_boundary, n_rows)
+                    rows[:, i * dim : (i + 1) * dim].index_copy_(0, own, layer.to(device))
+                    place = place + n
         start.write(carried.states)
-        arrays = [array[:, 1:-1].numpy() for array in layers.cpu().split(lengths, 1)]
-        return arrays if output_format == "all" else [array[0] for array in arrays]
+        layers = [n_selected] if output_format == "all" else []
+        return _to_host(rows[:n_rows], [(*layers, len(words)) for words in batch])
+
+
+def _to_host(rows: torch.Tensor, shapes: list[tuple[int, ...]]) -> RunningBatch:
+    if rows.device.type != "cuda":
+        return RunningBatch(rows.cpu(), shapes)
+    # torch uses the pinned memory for another batch only when nothing refers to it any more.
+    on_host = torch.empty(rows.shape, dtype=rows.dtype, device="cpu", pin_memory=True)
+    on_host.copy_(rows, non_blocking=True)
+    is_filled = torch.cuda.Event(blocking=True)
+    is_filled.record(torch.cuda.current_stream(rows.device))
+    return RunningBatch(on_host, shapes, is_filled)
 
 
 def batches_by_length(

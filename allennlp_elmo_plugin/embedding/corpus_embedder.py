@@ -4,7 +4,10 @@ import logging
 import math
 import os
 import zlib
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,7 @@ logger = logging.getLogger(__name__)
 PART_WORDS = 2**15
 """A part ends with the line that has this word; the end of a line counts as one."""
 
+_N_BEHIND = 3  # batches that a GPU computes, or that wait to be written
 _COMMON_PARTS = 8  # whose words are encoded once for all parts
 _CARRIED_BATCH_SIZE = 64
 _TOTALS = dict.fromkeys(("lines", "sentences", "tokens", "checksum", "missing_parts"), 0)
@@ -59,6 +63,8 @@ class CorpusEmbedder:
 
     def __post_init__(self) -> None:
         self._bilm = self.embedder.elmo_bilm
+        self._device = next(self._bilm.parameters()).device
+        self._memory = torch.empty(0, dtype=torch.uint8, device="cpu")  # for `_empty`
         self._is_carried = self._bilm.initial_state == "carried"
         if self.batch_size is None and self._is_carried:
             self.batch_size = _CARRIED_BATCH_SIZE
@@ -141,7 +147,7 @@ class CorpusEmbedder:
 
     def write_parts(self, lines: TextLines, path: str, anew: bool = False) -> dict[str, Any]:
         """Write the parts of this shard that are missing, or all of them, as `embed` does."""
-        folder = PartsFolder(path)
+        folder = PartsFolder(path, self.shard_index)
         with folder.lock(f"shard-{self.shard_index}"):
             folder.start(self._part_settings, anew)
             # The rounding of a word's vector depends on the words that are encoded with it: those
@@ -162,7 +168,10 @@ class CorpusEmbedder:
         common: list[list[str]] = []  # words of the first parts that have not been encoded yet
         missing: list[int] = []  # other shards' parts that were not there when this one passed
         summary = {**self._settings, **_TOTALS}
-        with progress_bar(total=lines.size, unit="B", unit_scale=True, desc="embedding") as bar:
+        with (
+            progress_bar(total=lines.size, unit="B", unit_scale=True, desc="embedding") as bar,
+            _calls_behind(_N_BEHIND if self._device.type == "cuda" else 0) as call,
+        ):
             for number, part in enumerate(self._divide(lines, summary)):
                 if number == 0:
                     text = b"".join(_text(line.sentence) for line in part)
@@ -173,7 +182,9 @@ class CorpusEmbedder:
                 if finished := folder.read(number):
                     self._continue_from(finished, part, lines.name)
                 elif number % self.num_shards == self.shard_index:
-                    folder.write(number, self._embed_part(part, common))
+                    writing = folder.write(number, [line.sentence for line in part])
+                    next(writing)
+                    self._embed_part(part, common, writing, call)
                 else:
                     missing.append(number)
                 bar.set_postfix_str(f"{summary['sentences']:,} sentences", refresh=False)
@@ -217,7 +228,13 @@ class CorpusEmbedder:
         if part.states is not None:
             self._bilm.lstm._states = part.states
 
-    def _embed_part(self, lines: list[SentenceLine], common: list[list[str]]) -> Part:
+    def _embed_part(
+        self,
+        lines: list[SentenceLine],
+        common: list[list[str]],
+        writing: Generator[None, Any, None],
+        call: Callable[..., None],
+    ) -> None:
         """Embed the lines of a part, after keeping the words of the first parts for all parts."""
         encoder = self._bilm.token_layer
         while common:
@@ -227,21 +244,42 @@ class CorpusEmbedder:
                 encoder.keep_words(words)
         encoder.forget_words()
         lengths = [len(line.words) for line in lines]
-        n_rows = [1] * len(lines) if self.pooling else lengths
-        ends = numpy.cumsum(n_rows) * self._vector_size
-        layers = numpy.empty(ends[-1], self.dtype)
         chosen = batches.batches_by_length(lengths, self.batch_tokens, self.batch_size)
         if self._is_carried and self.batch_size:
             rows = range(len(lengths))
             chosen = (rows[i : i + self.batch_size] for i in rows[:: self.batch_size])
         for batch in chosen:
             sentences = [lines[i].words for i in batch]
-            for i, array in zip(batch, self.embedder.view_batch(sentences, self.output_format)):
-                if self.pooling:
-                    array = batches.pool(array, self.pooling)
-                layers[ends[i] - array.size : ends[i]] = array.reshape(-1)
+            running = self.embedder.launch_batch(sentences, self.output_format, self._empty)
+            call(self._write_batch, writing, batch, running)
         states = self._bilm.lstm._states if self._is_carried else None
-        return Part([line.sentence for line in lines], n_rows, torch.from_numpy(layers), states)
+        call(_finish, writing, states and [state.cpu() for state in states])
+
+    def _empty(self, shape: Sequence[int], dtype: torch.dtype, device: str) -> torch.Tensor:
+        """Return a tensor without values, in the memory of the last batch on the CPU."""
+        if self._device.type != "cpu":
+            return torch.empty(shape, dtype=dtype, device=device)
+        n_bytes = math.prod(shape) * dtype.itemsize
+        if len(self._memory) < n_bytes:
+            # numpy asks the system for large pages.
+            self._memory = torch.from_numpy(numpy.empty(n_bytes, "uint8"))
+        return self._memory[:n_bytes].view(dtype).view(shape)
+
+    def _write_batch(
+        self,
+        writing: Generator[None, Any, None],
+        batch: Sequence[int],
+        running: list[batches.RunningBatch],
+    ) -> None:
+        """Write a batch of the lines of a part, which are given by their indices."""
+        for part in running:
+            rows, n_rows = part.wait(), part.n_rows
+            if self.pooling:
+                pooled = [batches.pool(layers, self.pooling) for layers in part.wait_for_arrays()]
+                rows = numpy.concatenate(pooled).reshape(-1, rows.shape[1])
+                n_rows = [math.prod(self._layers)] * len(pooled)
+            indices, batch = batch[: len(n_rows)], batch[len(n_rows) :]
+            writing.send((indices, rows.astype(self.dtype, copy=False), n_rows))
 
     def _join(self, summary: dict[str, Any], folder: PartsFolder, path: str, name: str) -> None:
         """Write the output from all parts."""
@@ -255,13 +293,16 @@ class CorpusEmbedder:
             if self.pooling:
                 file.add_rows(numpy.empty((0, *self._layers, dim), self.dtype))
             for part in folder:
-                vectors = part.layers.numpy()
+                all_rows = part.rows
                 if self.pooling:
-                    file.add_rows(vectors.reshape(-1, *self._layers, dim))
-                ends = numpy.cumsum(part.lengths) * self._vector_size
-                for sentence, layers in zip(part.sentences, numpy.split(vectors, ends)):
+                    vectors = numpy.empty((len(part.sentences), *self._layers, dim), self.dtype)
+                    for vector, rows in zip(vectors, part.rows):
+                        vector[:] = rows.reshape(vector.shape)
+                    file.add_rows(vectors)
+                    all_rows = iter(vectors)
+                for sentence, rows in zip(part.sentences, all_rows):
                     checksum = zlib.crc32(_text(sentence), checksum)
-                    layers = layers.reshape(*self._layers, -1, dim)
+                    layers = rows.reshape(*self._layers, -1, dim)
                     if not (self.use_sentence_keys or self.pooling):
                         file.add(str(number), layers)
                     elif self.use_sentence_keys and (self._is_carried or sentence not in mapping):
@@ -292,3 +333,27 @@ def check_output(path: str, overwrite: bool = False, resume: bool = False) -> No
 
 def _text(sentence: str) -> bytes:
     return f"{sentence}\n".encode()
+
+
+def _finish(writing: Generator[None, Any, None], states: list[torch.Tensor] | None) -> None:
+    with suppress(StopIteration):
+        writing.send(states)
+
+
+@contextmanager
+def _calls_behind(n_behind: int) -> Iterator[Callable[..., None]]:
+    """
+    Yield a function that makes a call in a thread, in which calls wait for the earlier ones. When
+    it returns, at most `n_behind` calls are unfinished. It raises what they have raised.
+    """
+    calls: deque[Future[Any]] = deque()
+    with ThreadPoolExecutor(1) as thread:
+
+        def call(function: Callable[..., Any], *arguments: Any) -> None:
+            calls.append(thread.submit(function, *arguments))
+            while len(calls) > n_behind:
+                calls.popleft().result()
+
+        yield call
+        for unfinished in calls:
+            unfinished.result()

@@ -155,20 +155,51 @@ def test_only_the_same_run_is_continued(files, tmp_path):
     assert_same_files(path, tmp_path / "expected")
 
 
-def test_parts_that_can_not_be_used(files, tmp_path):
+def test_parts_of_another_text(files, tmp_path):
     lines = [f"{'word ' * 40}{number}" for number in range(3)]  # a part each
     path = tmp_path / "o"
     interrupt(files, "\n".join(lines), path, 2)
     with pytest.raises(ValueError, match="o are not those of"):
         embed(files, lines[0], path, resume=True)
-    part = tmp_path / "o.parts" / "00000"
-    for spoil in (partial(os.truncate, part, 1000), partial(torch.save, [part] * 4, part)):
-        spoil()  # The second time with an object of another class
-        with pytest.raises(ValueError, match="parts/00000: damaged; remove it and continue"):
-            embed(files, "\n".join(lines), path, resume=True)
     embed(files, "a\n", path, overwrite=True)
     assert os.listdir(tmp_path) == ["o"]
     assert set(read_arrays(path)) == {"0", "sentence_to_index"}
+
+
+@pytest.mark.parametrize(
+    "initial_state, form",
+    [
+        ("settled", {"output_format": "all"}),
+        ("carried", {"output_format": "top", "dtype": "float16"}),
+        ("zero", {"output_format": "average", "pooling": "mean"}),
+    ],
+)
+def test_a_damaged_part_is_noticed(files, tmp_path, initial_state, form):
+    """Also one whose size is right; without it, the run continues."""
+    text, path, part = make_text(20), tmp_path / "o", tmp_path / "o.parts" / "00000"
+    arguments = {"initial_state": initial_state, **form}
+    embed(files, text, tmp_path / "expected", **arguments)
+    interrupt(files, text, path, 2, **arguments)
+    whole = part.read_bytes()
+    n_row = 16 * (2 if "dtype" in form else 4)  # bytes
+
+    def flip(place, bit=1):
+        return whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :]
+
+    spoilt = [flip(place, 1 << place % 8) for place in range(0, len(whole), len(whole) // 25)]
+    spoilt += [flip(-place) for place in range(1, 14)]  # what is said of the rest
+    spoilt += [b"", whole[:-1], whole[:1000], whole[n_row:], whole + b"\0", whole[:n_row] + whole]
+    spoilt += [
+        whole[n_row : 2 * n_row] + whole[:n_row] + whole[2 * n_row :]
+    ]  # two rows change places
+    for content in spoilt:
+        part.write_bytes(content)
+        with pytest.raises(ValueError, match="parts/00000: damaged; remove it and continue"):
+            embed(files, text, path, resume=True, **arguments)
+        assert not path.exists()
+    part.unlink()
+    embed(files, text, path, resume=True, **arguments)
+    assert_same_files(path, tmp_path / "expected")
 
 
 def test_what_is_complete_stays(files, tmp_path):
@@ -228,8 +259,8 @@ def test_a_shard_that_others_overtake(files, tmp_path, monkeypatch, order):
     embed(files, text, tmp_path / "whole")
     write, shards = PartsFolder.write, iter(order)
 
-    def overtake(folder, number, part):
-        write(folder, number, part)
+    def overtake(folder, *part):
+        yield from write(folder, *part)
         with pytest.MonkeyPatch.context() as context:
             context.setattr(PartsFolder, "write", write)
             for shard in shards:
@@ -249,14 +280,14 @@ def test_one_process_a_shard(files, tmp_path):
 
 def note_batches(monkeypatch):
     """Return the lengths of the sentences in each batch from now on."""
-    view_batch = ElmoEmbedder.view_batch
+    launch_batch = ElmoEmbedder.launch_batch
     batches = []
 
     def note(self, batch, *args):
         batches.append([len(sentence) for sentence in batch])
-        return view_batch(self, batch, *args)
+        return launch_batch(self, batch, *args)
 
-    monkeypatch.setattr(ElmoEmbedder, "view_batch", note)
+    monkeypatch.setattr(ElmoEmbedder, "launch_batch", note)
     return batches
 
 

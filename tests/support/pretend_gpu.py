@@ -3,7 +3,8 @@ A GPU for tests on machines without one: it computes on the CPU, and refuses ten
 devices in one operator and `.numpy()`.
 
 Tensors are plain ones, whose memory (storage) notes the device, so that all parts of torch work:
-autograd, modules, optimizers, copies. Only the thread that begins has the GPU.
+autograd, modules, optimizers, copies. Only the thread that begins has the GPU. What is copied to
+the CPU without waiting is NaN until the next event is waited for.
 """
 
 import contextlib
@@ -19,6 +20,15 @@ from torch.utils._pytree import tree_leaves
 
 _CPU, _GPU = torch.device("cpu"), torch.device("cuda", 0)
 _INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
+_waits: list[str] = []  # what has waited for the GPU, or would
+_copies: list[tuple] = []  # to the CPU, which nothing has waited for
+
+
+def count_waits(function):
+    """Return how often a function waits for the pretended GPU, except for events."""
+    before = len(_waits)
+    function()
+    return len(_waits) - before
 
 
 @contextlib.contextmanager
@@ -58,7 +68,7 @@ class _Functions(TorchFunctionMode):
     makes_on_gpu = False
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
+        kwargs = {key: value for key, value in (kwargs or {}).items() if key != "pin_memory"}
         tensors = _tensors((args, kwargs))
         before, self.makes_on_gpu = self.makes_on_gpu, any(map(_is_on_gpu, tensors))
         try:
@@ -80,6 +90,13 @@ class _Operators(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name = func._schema.name.split("::")[1]
+        if name == "_local_scalar_dense" and _is_on_gpu(args[0]):
+            _waits.append(name)
+        if name == "copy_" and not _is_on_gpu(args[0]) and _is_on_gpu(args[1]):
+            if args[2:] == (True,):  # without waiting
+                _copies.append((args[0], args[1].clone()))
+                return args[0].fill_(torch.nan)
+            _waits.append(name)
         if _tensors((args, kwargs)):
             is_on_gpu = name != "copy_" and _check(name, func._schema.arguments, args, kwargs)
         else:
@@ -121,10 +138,12 @@ def _patch_tensor(patch):
     def to(self, *args, copy=False, **kwargs):
         if args and isinstance(args[0], torch.Tensor):
             args = (args[0].device, args[0].dtype)
-        wanted, dtype, _, _ = torch._C._nn._parse_to(*args[:3], **kwargs)
+        wanted, dtype, is_late, _ = torch._C._nn._parse_to(*args[:3], **kwargs)
         wanted, dtype = _resolve(wanted or self.device), dtype or self.dtype
         if (wanted, dtype) == (self.device, self.dtype) and not copy:
             return self
+        if wanted != self.device and not is_late:
+            _waits.append("to")
         device = _CPU if wanted == _GPU else wanted
         return _put(torch.ops.aten._to_copy(self, dtype=dtype, device=device), wanted)
 
@@ -156,6 +175,7 @@ def _patch_cuda(patch):
         "device_count": 1,
         "current_device": 0,
         "device": contextlib.nullcontext(),
+        "get_device_capability": (7, 5),  # older than Triton's kernels need
         "get_device_name": "Pretend GPU",
         "get_rng_state": torch.get_rng_state(),
         "get_rng_state_all": [torch.get_rng_state()],
@@ -164,7 +184,23 @@ def _patch_cuda(patch):
     }.items():
         patch.setattr(torch.cuda, name, lambda *_, value=value: value)
     stream = types.SimpleNamespace(is_capturing=lambda: False)
+    patch.setattr(torch.cuda, "current_stream", lambda *_: stream)
+    patch.setattr(torch.cuda, "Event", _Event)
     patch.setattr(torch.accelerator, "current_stream", lambda *_: stream)
+
+
+class _Event:
+    """An event after the copies to the CPU that have been started."""
+
+    def __init__(self, **_):
+        pass
+
+    def record(self, stream):
+        self.copies, _copies[:] = [*_copies], []
+
+    def synchronize(self):
+        for target, source in self.copies:
+            target.copy_(source)
 
 
 def _patch_storages(patch):

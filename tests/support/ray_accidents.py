@@ -15,11 +15,11 @@ corpus_embedder.PART_WORDS = 500
 _write_unchanged = PartsFolder.write
 
 
-def _write(folder, number, part):
+def _write(folder, number, sentences):
     if number == 40 and os.path.exists("kill"):
         os.remove("kill")
         os.kill(os.getpid(), signal.SIGKILL)
-    _write_unchanged(folder, number, part)
+    yield from _write_unchanged(folder, number, sentences)
     with open("log", "a", encoding="utf-8") as log:
         log.write(f"{number} {os.getpid()}\n")
 

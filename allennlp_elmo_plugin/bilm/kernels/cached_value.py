@@ -5,8 +5,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Self, TypeVar
 
+import numpy
 import torch
 
+from allennlp_elmo_plugin.bilm.kernels.memory import copy_to
 from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors
 
 T = TypeVar("T")
@@ -106,16 +108,17 @@ class WordCache:
     ) -> torch.Tensor:
         """Return the vectors of words, shape `(len(words), dim)`. `encode` computes new ones."""
         with self._lock, lasting_tensors():
-            new = self._missing(words)
-            if len(self._places) + len(new) > self.max_words:
-                self.forget()
+            places = list(map(self._places.get, words))
+            if None in places or self._vectors is None:
                 new = self._missing(words)
-            if new or self._vectors is None:
+                if len(self._places) + len(new) > self.max_words:
+                    self.forget()
+                    new = self._missing(words)
                 self._add(new, encode(new))
+                places = list(map(self._places.get, words))
             assert self._vectors is not None
-            places = [self._places[word] for word in words]
-            index = torch.tensor(places, dtype=torch.long, device="cpu")
-            return self._vectors.index_select(0, index.to(self._vectors.device))
+            index = torch.from_numpy(numpy.array(places, dtype=numpy.int64))
+            return self._vectors.index_select(0, copy_to(index, self._vectors.device))
 
     def _missing(self, words: Sequence[bytes]) -> list[bytes]:
         return [word for word in dict.fromkeys(words) if word not in self._places]
