@@ -297,7 +297,9 @@ class CharacterEncoder(CachingModule):
         if in_one:
             widths = np.repeat(*np.array(self.options.filters).T)  # (n_filters,)
             values = np.where(np.arange(widest)[:, None] < widths, -np.inf, 0.0)
-            after_end = torch.from_numpy(values).to(tables[0])  # (widest, n_filters)
+            after_end = torch.from_numpy(values).to(
+                tables[0], non_blocking=True
+            )  # (widest, n_filters)
             return [torch.cat([tables[0], after_end.unsqueeze(1)], 1)]
         return [table.contiguous() for table in tables]
 
