@@ -2,8 +2,9 @@
 
 import argparse
 import os
+import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -84,8 +85,11 @@ class ElmoTrain(Command):
         settings.add_argument("--seed", type=int, metavar="N", help="of weights and dropout")
 
     def run(self, args: argparse.Namespace) -> None:
+        if os.environ.get("RANK", "0") == "0":
+            (_resume if args.resume else _start)(args)
+        else:  # It waits in `_processes`, and ends there if the first process does.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         with _processes(args.cuda_device) as device:
-            _first(lambda: _resume(args) if args.resume else _start(args))
             with nullcontext() if rank() else locked_folder(args.output):
                 try:
                     _train(args.output, device)
@@ -123,28 +127,14 @@ def _processes(cuda_device: int | None) -> Iterator[str]:
         dist.destroy_process_group()
 
 
-def _first(work: Callable[[], None]) -> None:
-    """Do something in the first process, before the others go on. They end if it fails."""
-    failed = [True]
-    try:
-        if rank() == 0:
-            work()
-            failed = [False]
-    finally:
-        if world_size() > 1:
-            dist.broadcast_object_list(failed)
-    if failed[0]:
-        sys.exit(2)
-
-
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     """Return the settings that were given, such as `text.batch_size`, with absolute paths."""
     given = {name: value for name, value in vars(args).items() if "." in name or name == "seed"}
     given["text.paths"] = [os.path.abspath(path) for path in args.text] or None
     given["validation.paths"] = args.validation and os.path.abspath(args.validation)
-    for name in ("size", "from", "vocab"):
+    for name, is_path in (("size", os.path.isfile), ("from", os.path.exists), ("vocab", bool)):
         value = getattr(args, name)
-        given[name] = os.path.abspath(value) if value and os.path.exists(value) else value
+        given[name] = os.path.abspath(value) if value and is_path(value) else value
     return {name: value for name, value in given.items() if value is not None}
 
 

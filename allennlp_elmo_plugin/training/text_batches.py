@@ -5,7 +5,7 @@ import random
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ _COUNTED_BYTES = 32 * 2**20
 _N_READ_AHEAD = 8
 
 
+@dataclass(eq=False)
 class TextBatches:
     """
     The batches of a text for truncated back-propagation through time, as bilm-tf makes them.
@@ -71,55 +72,43 @@ class TextBatches:
         In distributed training each process reads `batch_size` rows of one common set.
     """
 
-    def __init__(
-        self,
-        paths: PathOrPaths,
-        words: Sequence[str] | Mapping[str, int] | None = None,
-        batch_size: int = 128,
-        num_steps: int = 20,
-        max_characters_per_token: int | None = MAX_CHARACTERS_PER_TOKEN,
-        bidirectional: bool = True,
-        shuffle_sentences: bool = False,
-        drop_last: bool = True,
-        seed: int = 0,
-        encoding_errors: str = "strict",
-        contiguous: bool = False,
-        *,
-        max_rows: int | None = None,
-        batches_per_epoch: int | None = None,
-        read_ahead: bool = False,
-        device: torch.device | str | None = None,
-        rank: int = 0,
-        world_size: int = 1,
-    ) -> None:
-        for name, value in (("batch_size", batch_size), ("num_steps", num_steps)):
-            if value is None or value < 1:
+    paths: PathOrPaths
+    words: Any = None
+    batch_size: int = 128
+    num_steps: int = 20
+    max_characters_per_token: int | None = MAX_CHARACTERS_PER_TOKEN
+    bidirectional: bool = True
+    shuffle_sentences: bool = False
+    drop_last: bool = True
+    seed: int = 0
+    encoding_errors: str = "strict"
+    contiguous: bool = False
+    _: KW_ONLY
+    max_rows: int | None = None
+    batches_per_epoch: int | None = None
+    read_ahead: bool = False
+    device: torch.device | str | None = None
+    rank: int = 0
+    world_size: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "num_steps"):
+            value = getattr(self, name)
+            if value is None or value < 1:  # A config may have null.
                 raise ValueError(f"{name} is {value}, but must be at least 1")
-        self.files = find_files(paths)
+        self.files = find_files(self.paths)
         self.name = ", ".join(map(str, self.files[:3])) + (", ..." if len(self.files) > 3 else "")
-        ids = words if words is None or isinstance(words, Mapping) else dict(zip(words, count()))
-        self.word_ids: Mapping[str, int] | None = ids
-        self.batch_size = batch_size
-        self.num_steps = num_steps
-        self.bidirectional = bidirectional
-        self.shuffle_sentences = shuffle_sentences
-        self.drop_last = drop_last
-        self.seed = seed
-        self.encoding_errors = encoding_errors
-        self.contiguous = contiguous
-        self.batches_per_epoch = batches_per_epoch or None
-        self.read_ahead = read_ahead
-        self.device = device
-        self._max_rows = max_rows
-        self._max_characters = max_characters_per_token
-        self._n_rows = batch_size * world_size  # of all processes together
-        self._rows = range(batch_size * rank, batch_size * (rank + 1))
+        if self.words is not None and not isinstance(self.words, Mapping):
+            self.words = {word: index for index, word in enumerate(self.words)}
+        self._n_rows = self.batch_size * self.world_size  # of all processes together
+        first = self.batch_size * self.rank
+        self._rows = range(first, first + self.batch_size)
         # The numbers of the pass over the text, of windows in it so far, and of batches in the
         # epoch so far: now, and where the next iteration starts.
         self._position = self._start = (0, 0, 0)
         # The pass that the next epoch of `batches_per_epoch` continues.
         self._pass: Iterator[Batch] | None = None
-        self._n_batches = self.batches_per_epoch
+        self._n_batches = self.batches_per_epoch or None
         self._digests: dict[str, str] | None = None
 
     def __len__(self) -> int:
@@ -129,7 +118,7 @@ class TextBatches:
         return max(0, self._n_batches - self._start[2])
 
     def __iter__(self) -> Iterator[Batch]:
-        limit = self.batches_per_epoch
+        limit = self.batches_per_epoch or None
         epoch, n_windows, n_given = self._start
         while limit is None or n_given < limit:
             batches = self._pass or self._read(epoch, n_windows)
@@ -151,19 +140,17 @@ class TextBatches:
 
     def _read(self, epoch: int, n_windows: int) -> Iterator[Batch]:
         """Yield the batches of a pass after some windows, on their device."""
-        batches: Iterator[Batch] = map(self._move, self.batches(epoch, n_windows))
-        return _read_ahead(batches) if self.read_ahead or self._is_for_gpu else batches
+        device, batches = self.device, self.batches(epoch, n_windows)
+        if device is None:
+            return _read_ahead(batches) if self.read_ahead else batches
+        is_gpu = torch.device(device).type == "cuda"
 
-    @property
-    def _is_for_gpu(self) -> bool:
-        return self.device is not None and torch.device(self.device).type == "cuda"
+        def move(tensor: torch.Tensor) -> torch.Tensor:
+            # From pinned memory, copies run while the GPU computes.
+            return (tensor.pin_memory() if is_gpu else tensor).to(device, non_blocking=True)
 
-    def _move(self, batch: Batch) -> Batch:
-        if self.device is None:
-            return batch
-        if self._is_for_gpu:  # From pinned memory, copies run while the GPU computes.
-            batch = {name: tensor.pin_memory() for name, tensor in batch.items()}
-        return {name: t.to(self.device, non_blocking=True) for name, t in batch.items()}
+        moved = ({name: move(tensor) for name, tensor in batch.items()} for batch in batches)
+        return _read_ahead(moved) if self.read_ahead or is_gpu else moved
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place after the batch that was yielded last, and a digest of each file."""
@@ -192,10 +179,10 @@ class TextBatches:
         making tensors. Tensors are int64 but for the int16 `character_ids`.
         """
         directions = ("forward", "backward") if self.bidirectional else ("forward",)
-        lexicon = Lexicon(self._max_characters, self.word_ids)
+        lexicon = Lexicon(self.max_characters_per_token, self.words)
         if not (epoch or skip or self._rows.start):
             texts = read_text(self.files, self.encoding_errors)
-            check_text(self.name, texts, self._max_characters, self.word_ids)
+            check_text(self.name, texts, self.max_characters_per_token, self.words)
         streams = []
         # Each direction has an order of its own of shuffled sentences.
         for together in zip(directions) if self.shuffle_sentences else [directions]:
@@ -210,8 +197,8 @@ class TextBatches:
             # One direction may end earlier.
             padding = [-1, -1, self.batch_size * self.num_steps]
             filled = itertools.zip_longest(*of_streams, fillvalue=padding)
-        if self._max_rows is not None:
-            filled = itertools.islice(filled, self._max_rows // self._n_rows)
+        if self.max_rows is not None:
+            filled = itertools.islice(filled, self.max_rows // self._n_rows)
         number = -1
         for number, runs in enumerate(filled):
             if number >= skip:
@@ -234,8 +221,8 @@ class TextBatches:
         start = itertools.takewhile(lambda text: sum(n_read) <= _COUNTED_BYTES, texts)
         n_batches = sum(1 for _ in self._stream(start, Lexicon()).fill_rows())
         n_batches = n_batches * sum(file.stat().st_size for file in self.files) // sum(n_read)
-        if self._max_rows is not None:
-            n_batches = min(n_batches, self._max_rows // self._n_rows)
+        if self.max_rows is not None:
+            n_batches = min(n_batches, self.max_rows // self._n_rows)
         return n_batches
 
     def _stream(
@@ -256,7 +243,7 @@ class TextBatches:
         inputs = np.stack([window.inputs for window in windows])  # (n_directions, rows, num_steps)
         place = [[number, row, self.batch_size] for row in range(self.batch_size)]
         batch: Batch = {"window": torch.tensor(place)}
-        if self._max_characters is None:
+        if self.max_characters_per_token is None:
             tokens = lexicon.vocabulary_ids(inputs).clamp(min=0)
         else:
             words, places = np.unique(inputs, return_inverse=True)

@@ -207,7 +207,7 @@ class Trainer:
     def _write_results(self, is_best: bool) -> None:
         """Write the metrics of the last epoch and, if it is the best, the model."""
         metrics, model = self.epochs[-1], self.model
-        words = list(self.text.word_ids or ())
+        words = list(self.text.words or ())
         if not (self.folder / names.VOCABULARY_FILE).exists():
             write_vocabulary_file(self.folder / names.VOCABULARY_FILE, words)
         if is_best:

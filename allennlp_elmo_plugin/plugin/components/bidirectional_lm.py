@@ -1,5 +1,6 @@
 """The AllenNLP model that trains a `BiLm` as bilm-tf does."""
 
+import inspect
 import os
 from typing import Any, Optional, Union
 
@@ -60,6 +61,8 @@ class BidirectionalLanguageModel(LanguageModel, Model):
         serialization_dir: Optional[str] = None,
         ddp_accelerator: Optional[DdpAccelerator] = None,
     ) -> None:
+        given, of_model = locals(), inspect.signature(LanguageModel).parameters
+        settings = {name: given[name] for name in of_model if name in given and name != "options"}
         n_words = check_vocabulary(vocab)
         by_id = vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
         with configuration_errors((FileNotFoundError, ValueError)):
@@ -69,19 +72,12 @@ class BidirectionalLanguageModel(LanguageModel, Model):
                 values,
                 [by_id[index] for index in range(n_words)],
                 pretrained=pretrained,
-                num_samples=num_samples,
-                dropout=dropout,
-                share_embedding_softmax=share_embedding_softmax,
-                bidirectional=bidirectional,
-                variational_dropout=variational_dropout,
-                recurrent_dropout=recurrent_dropout,
-                state_reset=state_reset,
-                precision=precision,
                 source=source,
                 vocab=vocab,
                 regularizer=regularizer,
                 serialization_dir=serialization_dir,
                 ddp_accelerator=ddp_accelerator,
+                **settings,
             )
         if pretrained is not None and serialization_dir is not None and is_global_primary():
             self.options.write(os.path.join(serialization_dir, OPTIONS_FILE))

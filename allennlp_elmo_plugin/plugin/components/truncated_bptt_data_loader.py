@@ -53,7 +53,7 @@ class TruncatedBpttDataLoader(DataLoader):
         )
 
     def index_with(self, vocab: Vocabulary) -> None:
-        self._batches.word_ids = vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
+        self._batches.words = vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
 
     def set_target_device(self, device: torch.device) -> None:
         self._batches.device = device
@@ -67,7 +67,7 @@ class TruncatedBpttDataLoader(DataLoader):
         return len(self._batches)
 
     def __iter__(self) -> Iterator[TensorDict]:
-        if self._batches.word_ids is None:
+        if self._batches.words is None:
             raise ValueError("Call index_with(vocab) before taking batches from the data loader")
         with configuration_errors():
             yield from self._batches

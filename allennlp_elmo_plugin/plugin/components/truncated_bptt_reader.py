@@ -1,10 +1,10 @@
 """The dataset reader for training language models, which makes batches of windows of text."""
 
+import inspect
 from collections.abc import Iterator
 from typing import Any, Optional
 
 from allennlp.common.checks import ConfigurationError
-from allennlp.data.data_loaders.data_loader import TensorDict
 from allennlp.data.dataset_readers import DatasetReader, DatasetReaderInput
 from allennlp.data.instance import Instance
 from allennlp.data.vocabulary import Vocabulary
@@ -45,21 +45,12 @@ class TruncatedBpttLmReader(DatasetReader):
         contiguous: bool = False,
         **kwargs: Any,
     ) -> None:
+        of_text = inspect.signature(TextBatches).parameters
+        self.settings = {name: value for name, value in locals().items() if name in of_text}
         super().__init__(**kwargs)
         for name, value in (("batch_size", batch_size), ("num_steps", num_steps)):
             if value is None or value < 1:  # AllenNLP lets a config's null pass for a number.
                 raise ConfigurationError(f"{name} is {value}, but must be at least 1")
-        self.settings = {
-            "batch_size": batch_size,
-            "num_steps": num_steps,
-            "max_characters_per_token": max_characters_per_token,
-            "bidirectional": bidirectional,
-            "shuffle_sentences": shuffle_sentences,
-            "drop_last": drop_last,
-            "seed": seed,
-            "encoding_errors": encoding_errors,
-            "contiguous": contiguous,
-        }
 
     def text_batches(
         self, file_path: PathOrPaths, vocab: Optional[Vocabulary] = None, **settings: Any
@@ -72,22 +63,6 @@ class TruncatedBpttLmReader(DatasetReader):
         settings.update(self.settings, max_rows=self.max_instances)
         with configuration_errors():
             return TextBatches(file_path, words, **settings)
-
-    def batches(
-        self,
-        file_path: PathOrPaths,
-        epoch: int = 0,
-        skip: int = 0,
-        vocab: Optional[Vocabulary] = None,
-    ) -> Iterator[TensorDict]:
-        """See `TextBatches.batches`."""
-        with configuration_errors():
-            yield from self.text_batches(file_path, vocab).batches(epoch, skip)
-
-    def count_batches(self, file_path: PathOrPaths) -> int:
-        """See `TextBatches.count`."""
-        with configuration_errors():
-            return self.text_batches(file_path).count()
 
     def _read(self, file_path: DatasetReaderInput) -> Iterator[Instance]:
         raise ConfigurationError(

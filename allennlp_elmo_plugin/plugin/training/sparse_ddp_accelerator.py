@@ -22,11 +22,7 @@ class SparseDdpWrappedModel(DdpWrappedModel):
     dtype: Optional[torch.dtype] = None
 
     def average_sparse_gradients(self) -> None:
-        """
-        Replace the gradients of `sparse_parameters` by their means over all processes. Each process
-        calls this before an update, and all get the same numbers, to the bit. Only the rows that
-        some process has are sent, as numbers of type `dtype`.
-        """
+        """See the function of this name."""
         average_sparse_gradients(self.sparse_parameters, self.dtype)
 
 

@@ -38,8 +38,10 @@ def make(corpus):
 def test_epochs_are_the_passes_of_the_reader(make, corpus, n_batches, num_workers):
     """With `batches_per_epoch`, an epoch continues where the last one stopped."""
     loader = make(batches_per_epoch=n_batches, num_workers=num_workers, start_method="spawn")
-    assert len(loader) == (n_batches or loader.reader.count_batches(corpus))  # an estimate
-    epochs = (loader.reader.batches(corpus, epoch, 0, VOCAB) for epoch in itertools.count())
+    assert len(loader) == (n_batches or loader.reader.text_batches(corpus).count())  # an estimate
+    epochs = (
+        loader.reader.text_batches(corpus, VOCAB).batches(epoch) for epoch in itertools.count()
+    )
     batches = itertools.chain.from_iterable(epochs)
     for _ in range(1 if n_batches == 1000 else 3):
         loaded = list(loader)
