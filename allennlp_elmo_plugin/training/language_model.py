@@ -229,7 +229,7 @@ class LanguageModel(torch.nn.Module):
         width = None if character_ids is None else character_ids.size(-1)
         if width != n_characters:
             raise ValueError(
-                f"The batches have words of {width} characters, but the model reads words of "
+                f"The reader gives words of {width} characters, but the model reads words of "
                 f"{n_characters}: set max_characters_per_token of the reader to that number. "
                 "(None is null, for words of the vocabulary, which options without char_cnn read.)"
             )
