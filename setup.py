@@ -31,6 +31,6 @@ setup(
     package_data={
         PACKAGE: ["py.typed"],
         f"{PACKAGE}.pretrained": ["*/*"],
-        CONFIGS: ["*.libsonnet", "*/*.libsonnet", "*/*.jsonnet"],
+        CONFIGS: ["*.libsonnet", "*/*.json", "*/*.libsonnet", "*/*.jsonnet"],
     },
 )

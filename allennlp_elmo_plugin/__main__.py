@@ -30,7 +30,9 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     program = Path(sys.argv[0]).name
     if program == "__main__.py":
-        program = f"python -m {PLUGIN}"
+        n_processes = os.environ.get("LOCAL_WORLD_SIZE")
+        runner = f"torchrun --nproc-per-node {n_processes}" if n_processes else "python"
+        program = f"{runner} -m {PLUGIN}"
     if not arguments or arguments[0].startswith("-"):
         return _activate(program, arguments)
     from allennlp_elmo_plugin.commands import COMMANDS
@@ -65,9 +67,10 @@ def _activate(program: str, arguments: list[str]) -> int:
         usage="%(prog)s [-h] [--version] [--activate-here | --activate] [COMMAND ...]",
         description="Say which ELMo the program `allennlp` uses in this folder: that of "
         f"{PLUGIN}, or AllenNLP's own. The exit status is 1 if it is not that of {PLUGIN}.",
-        epilog="Or run a command: elmo, elmo-vocab, elmo-export, elmo-import, elmo-nearest, "
-        "elmo-plot, elmo-probe and elmo-configs need no AllenNLP; all others are those of "
-        "AllenNLP, such as train, evaluate and elmo-benchmark. COMMAND --help describes one.",
+        epilog="Or run a command: elmo, elmo-train, elmo-perplexity, elmo-vocab, elmo-export, "
+        "elmo-import, elmo-nearest, elmo-plot, elmo-probe and elmo-configs need no AllenNLP; all "
+        "others are those of AllenNLP, such as train, evaluate and elmo-benchmark. COMMAND --help "
+        "describes one.",
     )
     of_allennlp = _installed_version("allennlp")
     version = f"%(prog)s {__version__}" + (f" (AllenNLP {of_allennlp})" if of_allennlp else "")

@@ -5,35 +5,40 @@ counts of the training text, plus one). List the demo's files and what to try ne
     python scripts/demo_report.py OUTPUT_DIR
 """
 
-import json
 import math
 import os
+import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    rows = (folder / "vocab" / "counts.tsv").read_text(encoding="utf-8").splitlines()
-    counts = {word: int(count) + 1 for word, count in map(str.split, rows)}
-    text = (folder / "corpus" / "heldout.txt").read_text(encoding="utf-8")
-    words = [word for line in text.splitlines() for word in [*line.split(), "</S>"]]
-    words = [word if word in counts else "<UNK>" for word in words]
-    total = sum(counts.values()) - counts["<S>"]  # which a forward model never predicts
+    vocabulary = (folder / "elmo" / "vocab.txt").read_text(encoding="utf-8").split()
+    texts = []
+    for name in ("train", "heldout"):
+        text = (folder / "corpus" / f"{name}.txt").read_text(encoding="utf-8")
+        words = [word for line in text.splitlines() for word in [*line.split(), "</S>"]]
+        known = set(vocabulary)
+        texts.append([word if word in known else "<UNK>" for word in words])
+    train, words = texts
+    counts = Counter(vocabulary) + Counter(train)
+    total = counts.total() - counts["<S>"]  # which a forward model never predicts
     unigram = math.exp(-sum(math.log(counts[word] / total) for word in words) / len(words))
-    metrics = json.loads((folder / "heldout.json").read_text(encoding="utf-8"))
+    table = (folder / "heldout.txt").read_text(encoding="utf-8")
+    forward, backward = (
+        float(re.search(rf"{name}_perplexity +([\d.,]+)", table)[1].replace(",", ""))
+        for name in ("forward", "backward")
+    )
     print("Perplexity on held-out text      forward  backward")
     print(f"  unigram model               {unigram:10.1f}{unigram:10.1f}")
-    print(
-        f"  bidirectional LSTM          {metrics['forward_perplexity']:10.1f}"
-        f"{metrics['backward_perplexity']:10.1f}"
-    )
+    print(f"  bidirectional LSTM          {forward:10.1f}{backward:10.1f}")
     print(f"of {len(words):,} words and sentence ends; {len(counts):,} words in the vocabulary.")
     print(
         f"""
-{folder}/model/model.tar.gz   the trained language model, to evaluate or fine-tune
-{folder}/elmo                 the same as an ELMo, a folder that other programs can read, too
-{folder}/layers.hdf5          the vectors of the held-out text
+{folder}/elmo          the ELMo, to use, measure or train further; other programs read it, too
+{folder}/layers.hdf5   the vectors of the held-out text
 
 Try next, after `source {os.path.relpath(sys.prefix)}/bin/activate`:
   allennlp elmo-plot map set {folder}/corpus --options-file {folder}/elmo -o map.html

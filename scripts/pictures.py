@@ -150,7 +150,7 @@ def take_picture(demo: Path, output: Path) -> None:
     browser = next(filter(None, map(shutil.which, names)))
     with TemporaryDirectory() as folder:
         page = Path(folder) / "surprise.html"
-        model = read_pretrained(str(demo / "model" / "model.tar.gz"))
+        model = read_pretrained(str(demo / "elmo"))
         title = "the model of the demo on held-out text"
         write_surprise(model, read_text(demo)[-12:], str(page), title)
         flags = "--headless --no-sandbox --hide-scrollbars --window-size=1000,890"
@@ -165,7 +165,7 @@ def main() -> None:
     draw_speed(output)
     draw_probes(output)
     draw_senses(output)
-    draw_curves({"Demo": read_run(str(demo / "model"))}, str(output / "training_curves.svg"))
+    draw_curves({"Demo": read_run(str(demo / "elmo"))}, str(output / "training_curves.svg"))
     draw_map(demo, output)
     take_picture(demo, output)
 

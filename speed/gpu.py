@@ -98,7 +98,6 @@ def _training(size: str, precision: str, rounds: int) -> str:
     training = OurTraining(size, n_words, n_samples, precision)
     samples = training.softmax.sampler.sample()
     expected = training.loss(batches[0], samples)
-    training.bilm.lstm.reset_states()
     training.cuda()
     on_gpu = [Batch(*(each.cuda() for each in batch)) for batch in batches]
     _check(training.loss(on_gpu[0], samples), expected, precision)

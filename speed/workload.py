@@ -12,8 +12,10 @@ from allennlp_elmo_plugin.bilm.characters import sentences_to_character_ids
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions, CharCnnOptions
-from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.pretrained.weight_file import write_weights
+from allennlp_elmo_plugin.text.vocabulary import SPECIAL_WORDS
+from allennlp_elmo_plugin.training.language_model import LanguageModel
+from allennlp_elmo_plugin.training.optimizer import Adagrad
 
 Sentence = list[str]
 
@@ -116,36 +118,39 @@ def make_batch(corpus: Corpus, n_words: int, batch_size: int) -> Batch:
     return Batch(ids, *torch.from_numpy(targets), words.short(), tokens.view(batch_size, -1))
 
 
-class OurTraining(torch.nn.Module):
-    """Training of the random model of a size, with a sampled softmax, as in pretraining."""
+class OurTraining(LanguageModel):
+    """The random model of a size, trained with a sampled softmax, as in pretraining."""
 
     def __init__(self, size: str, n_words: int, n_samples: int, precision: str = "float32") -> None:
-        super().__init__()
-        self.bilm = random_model(size)
-        self.bilm.lstm.stateful = True
-        self.bilm.set_precision(precision)
-        self.softmax = Softmax(n_words, self.bilm.options.projection_dim, n_samples)
-        self.softmax.precision = precision
+        options = random_model(size).options.to_dict()
+        words = [*SPECIAL_WORDS, *map(str, range(len(SPECIAL_WORDS), n_words))]
+        torch.manual_seed(0)
+        super().__init__(options, words, num_samples=n_samples, precision=precision)
         # Made in the first step, when the parameters are on their device.
         self._optimizer: Any = None
 
     def loss(self, batch: Batch, samples: Samples | None = None) -> torch.Tensor:
-        output = self.bilm(batch.tokens, character_ids=batch.words)
-        packing = output.packing
-        forward, backward = (packing.pack(targets) for targets in batch[1:3])
-        losses = [
-            self.softmax.loss(output.layers["forward"][-1], forward, samples),
-            self.softmax.loss(output.layers["backward"][-1], backward[packing.reversal], samples),
-        ]
-        return (losses[0] + losses[1]) / 2
+        """Return the loss. With `samples`, the model's state stays as it was."""
+        sampler: Any = self.softmax.sampler
+        if samples is not None:
+            state, sampler.sample = self.training_state(), lambda: samples
+        loss = self(
+            batch.tokens,
+            batch.targets,
+            batch.tokens.flip(1),
+            batch.targets_reverse.flip(1),
+            character_ids=batch.words,
+        )["loss"]
+        if samples is not None:
+            del sampler.sample
+            self.load_training_state(state)
+        return loss
 
     def step(self, batch: Batch) -> None:
         if self._optimizer is None:
-            # Sparse gradients are in a separate group, as in the optimizer "adagrad".
-            groups = [{"params": each.parameters()} for each in (self.bilm, self.softmax)]
-            self._optimizer = torch.optim.Adagrad(
-                groups, lr=0.2, initial_accumulator_value=1.0, eps=0.0
+            self._optimizer = Adagrad(
+                self.parameters(), lr=0.2, initial_accumulator_value=1.0, eps=0.0
             )
-        self._optimizer.zero_grad(set_to_none=True)
+        self._optimizer.zero_grad()
         self.loss(batch).backward()
         self._optimizer.step()

@@ -16,10 +16,15 @@ import pytest
 import torch
 from allennlp.commands import main
 
+from tests.support import elmo_train_runs
 from tests.support.testing import fork, read_arrays, write_random_elmo
 from tests.support.training_runs import metrics, write_config, write_data
 
 pytestmark = pytest.mark.nightly
+
+
+def of_elmo_train(run):
+    return elmo_train_runs.metrics(run), read_arrays(run / "weights.hdf5")
 
 
 def of_training(run):
@@ -30,12 +35,19 @@ def of_training(run):
 N_KILLS = int(os.environ.get("RANDOM_KILLS", 2))
 # What is run, and what counts of its output
 EMBED = "elmo --all --resume --options-file options.json shards/0.txt"
-COMMANDS = {"train": ("train config.json -s", of_training), "embed": (EMBED, read_arrays)}
+TRAIN = "elmo-train shards --validation heldout.txt --vocab vocabulary --size size.json -o"
+COMMANDS = {
+    "train": ("train config.json -s", of_training),
+    "elmo-train": (TRAIN, of_elmo_train),
+    "embed": (EMBED, read_arrays),
+}
 
 
 def start(name, output):
     """Start a command as its user repeats it, and return the number of its process."""
     sys.argv = ["allennlp", *COMMANDS[name][0].split(), str(output)]
+    if name == "elmo-train" and (output / "training.json").exists():
+        sys.argv.append("--resume")
     if name == "train" and output.exists():
         sys.argv.append("--recover" if (output / "config.json").exists() else "--force")
     return fork(main, wait=False)
@@ -47,7 +59,7 @@ def test_random_kills(name, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", [])
     folder = write_data(tmp_path)
     changes = {"train_data_path": str(folder / "heldout.txt"), "trainer.callbacks": []}
-    write_config(folder, folder, changes)
+    elmo_train_runs.write_size(write_config(folder, folder, changes), folder / "size.json")
     write_random_elmo(folder)
     begin = time.monotonic()
     assert os.waitpid(start(name, folder / "undisturbed"), 0)[1] == 0

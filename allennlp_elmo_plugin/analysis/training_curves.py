@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from allennlp_elmo_plugin.analysis.figures import figure
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.pretrained.file_names import CONFIG_FILE, OPTIONS_FILE
 from allennlp_elmo_plugin.pretrained.training_run import archived_options
 from allennlp_elmo_plugin.text.vocabulary import VOCABULARY_FOLDER, read_vocabulary_folder
 
@@ -40,6 +42,8 @@ def read_run(folder: str) -> Curves:
 def _is_sampled(folder: Path) -> bool:
     """Return whether the files of a run tell that its loss was that of a sampled softmax."""
     with suppress(OSError, ValueError):
+        if not (folder / CONFIG_FILE).exists():  # of `elmo-train`
+            return BiLmOptions.from_file(folder / OPTIONS_FILE).sample_softmax
         words = read_vocabulary_folder(folder / VOCABULARY_FOLDER, str(folder))
         return archived_options(folder, len(words)).sample_softmax
     return False

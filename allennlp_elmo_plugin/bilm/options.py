@@ -112,6 +112,10 @@ class BiLmOptions:
         return ["forward", "backward"] if self.bidirectional else ["forward"]
 
     @property
+    def max_characters_per_token(self) -> int | None:
+        return None if self.char_cnn is None else self.char_cnn.max_characters_per_token
+
+    @property
     def projects_lstm(self) -> bool:
         differs = self.lstm_dim != self.projection_dim
         return differs if self.project_lstm is None else self.project_lstm

@@ -188,7 +188,7 @@ class Softmax(torch.nn.Module):
         if self.sampler is None:
             return _FullLoss.apply(hidden, self.weight, self.bias, targets)
         samples = samples or self.sampler.sample()
-        words = torch.cat([samples.ids.to(targets.device), targets])
+        words = torch.cat([samples.ids.to(targets.device, non_blocking=True), targets])
         log_counts = self.sampler.expected_count(words, samples.num_tries).log_().to(hidden.dtype)
         dtype = product_type(hidden, self.precision)
         return _SampledLoss.apply(dtype, hidden, self.weight, self.bias, words, log_counts)

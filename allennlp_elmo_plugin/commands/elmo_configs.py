@@ -29,7 +29,7 @@ class ElmoConfigs(Command):
 
     def run(self, args: argparse.Namespace) -> None:
         n_copied = 0
-        for path in CONFIGS.rglob("*.*sonnet"):
+        for path in [*CONFIGS.rglob("*.*sonnet"), *CONFIGS.rglob("*.json")]:
             copy = args.folder.expanduser() / path.relative_to(CONFIGS)
             if not copy.exists():
                 copy.parent.mkdir(parents=True, exist_ok=True)

@@ -12,14 +12,12 @@ from allennlp_elmo_plugin.files.whole import PathLike, output_folder, whole_file
 from allennlp_elmo_plugin.pretrained import file_names as files
 from allennlp_elmo_plugin.pretrained.find_model import find_model
 from allennlp_elmo_plugin.pretrained.language_model import read_model
-from allennlp_elmo_plugin.pretrained.model_card import model_card, read_training
-from allennlp_elmo_plugin.pretrained.weight_file import WEIGHT_DTYPES, write_softmax, write_weights
+from allennlp_elmo_plugin.pretrained.model_card import read_training
+from allennlp_elmo_plugin.pretrained.publish import PUBLISHED_FILES, write_published
+from allennlp_elmo_plugin.pretrained.weight_file import WEIGHT_DTYPES
 from allennlp_elmo_plugin.text import vocabulary
 
-_OUTPUTS = (
-    *(files.OPTIONS_FILE, files.WEIGHT_FILE, files.SOFTMAX_FILE),
-    *(files.VOCABULARY_FILE, vocabulary.VOCABULARY_FOLDER, files.CARD_FILE),
-)
+_OUTPUTS = (*PUBLISHED_FILES, files.VOCABULARY_FILE, vocabulary.VOCABULARY_FOLDER)
 
 
 class ElmoExport(Command):
@@ -68,7 +66,8 @@ def export(
                 for name in written:
                     archive.write(os.path.join(parts, name), name)
     else:
-        if (path / files.CONFIG_FILE).exists() and any(path.glob("*.th")):
+        is_run = (path / files.CONFIG_FILE).exists() and any(path.glob("*.th"))
+        if is_run or (path / files.TRAINING_FILE).exists():
             raise ValueError(f"{path} is the folder of a training run; choose another output")
         # The author may have completed a card that is there.
         has_card = (path / files.CARD_FILE).exists()
@@ -87,16 +86,9 @@ def _write(name: str, folder: Path, title: str, zipped: bool, precision: str) ->
         card = source.options.parent / files.CARD_FILE
         if not config and card.is_file():
             shutil.copyfile(card, folder / files.CARD_FILE)  # It has the licence.
-    weights = folder / (files.NLPL_WEIGHT_FILE if zipped else files.WEIGHT_FILE)
-    model.options.write(folder / files.OPTIONS_FILE)
-    write_weights(weights, model.bilm, precision)
-    if model.softmax is not None and not zipped:
-        write_softmax(folder / files.SOFTMAX_FILE, model.softmax)
+    write_published(folder, title, model, config, metrics, precision, zipped)
     if model.words is not None:
         vocabulary.write_vocabulary_file(folder / files.VOCABULARY_FILE, model.words)
         if not zipped:
             path = folder / vocabulary.VOCABULARY_FOLDER
             vocabulary.write_vocabulary_folder(path, model.words)
-    if not (folder / files.CARD_FILE).exists():
-        text = model_card(title, model, config, metrics, weights, precision)
-        (folder / files.CARD_FILE).write_text(text, encoding="utf-8")

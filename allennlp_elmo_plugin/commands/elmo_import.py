@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shutil
 import tarfile
 import tempfile
 from dataclasses import replace
@@ -33,10 +34,11 @@ class ElmoImport(Command):
     accumulators of Adagrad, with which the trainer's callback `adagrad_state` continues the
     training as if it had never stopped. TensorFlow is not needed.
 
-    SOURCE is a folder or zip archive with options.json and either a TensorFlow checkpoint or
-    weights.hdf5 (model.hdf5) and perhaps softmax.hdf5; the path of one of several checkpoints,
-    without .index; or the short name of a model. The vocabulary in it is vocab.txt, vocab*.txt or
-    vocabulary/lm_tokens.txt, perhaps with .gz.
+    SOURCE is a folder of `elmo-train`, whose accumulators are copied; a folder or zip archive with
+    options.json and either a TensorFlow checkpoint or weights.hdf5 (model.hdf5) and perhaps
+    softmax.hdf5; the path of one of several checkpoints, without .index; or the short name of a
+    model. The vocabulary in it is vocab.txt, vocab*.txt or vocabulary/lm_tokens.txt, perhaps with
+    .gz.
     """
 
     name = "elmo-import"
@@ -69,6 +71,9 @@ def import_model(
         _write_archive(model, model.words, folder / names.ARCHIVE_FILE)
         del model  # whose memory the accumulators need
         _write_accumulators(options, files.weights, folder / names.ADAGRAD_FILE)
+        accumulators = files.options.parent / names.ADAGRAD_FILE
+        if (files.options.parent / names.TRAINING_FILE).exists() and accumulators.exists():
+            shutil.copyfile(accumulators, folder / names.ADAGRAD_FILE)
         written = ", ".join(sorted(os.listdir(folder)))
     print(f"Written to {output}: {written}")
     if not has_softmax:
@@ -93,13 +98,12 @@ def _write_archive(model: PretrainedLanguageModel, words: list[str], path: Path)
 
 
 def _config(options: BiLmOptions) -> dict[str, Any]:
-    char_cnn = options.char_cnn
     reader = {
         "type": "truncated_bptt_lm",
         # By default those of bilm-tf's script
         "batch_size": int(options.training.get("batch_size") or 128),
         "num_steps": int(options.training.get("unroll_steps") or 20),
-        "max_characters_per_token": char_cnn.max_characters_per_token if char_cnn else None,
+        "max_characters_per_token": options.max_characters_per_token,
         "bidirectional": options.bidirectional,
     }
     return {

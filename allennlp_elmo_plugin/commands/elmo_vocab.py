@@ -3,6 +3,7 @@
 import argparse
 from collections import Counter
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 from allennlp_elmo_plugin.commands.command import TEXT_HELP, Command, positive
@@ -68,41 +69,54 @@ def make_vocabulary(
     count, equal counts in the order of code points. Each has its count as a target: there is one
     `<S>` (backward) and one `</S>` (forward) a sentence, and an `<UNK>` for every word left out.
     """
+    with output_folder(output, _OUTPUTS, force) as folder:
+        made, summary = write_vocabulary(paths, folder, min_count, max_size, encoding_errors)
+    print(f"{summary}. Written to {output}")
+    return made
+
+
+def write_vocabulary(
+    paths: PathOrPaths,
+    folder: Path,
+    min_count: int = 1,
+    max_size: int | None = None,
+    encoding_errors: str = "strict",
+) -> tuple[list[tuple[str, int]], str]:
+    """Do what `make_vocabulary` does, to a folder; return a summary, too."""
     counts: Counter[bytes] = Counter()
     n_sentences = 0
-    with output_folder(output, _OUTPUTS, force) as folder:
-        files = find_files(paths)
-        total = sum(file.stat().st_size for file in files)
-        with progress_bar(total=total, unit="B", unit_scale=True, desc="counting words") as bar:
-            for text in read_text(files, encoding_errors, update=bar.update):
-                counts.update(text.split())
-                n_sentences += text.count(b"\n")
-        names = ", ".join(map(str, files[:3])) + (", ..." if len(files) > 3 else "")
-        check_words(names, counts, n_sentences)
-        left_out = {word.encode() for word in (*SPECIAL_WORDS, IGNORED_WORD)}
-        kept: list[Any] = sorted(
-            item for item in counts.items() if item[1] >= min_count and item[0] not in left_out
-        )
-        # Sorting once, by a key of both, would need 2 GB more for 20 million words.
-        kept.sort(key=itemgetter(1), reverse=True)
-        if max_size is not None:
-            kept = kept[: max(0, max_size - len(SPECIAL_WORDS))]
-        if not kept:
-            raise ValueError("no word is left: give more text, or change --min-count or --max-size")
-        for i, (word, count) in enumerate(kept):
-            kept[i] = word.decode(), count
-        n_begin, n_end = (counts[word.encode()] for word in SPECIAL_WORDS[:2])
-        n_words = counts.total()
-        n_unknown = n_words - n_begin - n_end - sum(count for _, count in kept)
-        n_special = n_begin + n_sentences, n_end + n_sentences, n_unknown
-        vocabulary = [*zip(SPECIAL_WORDS, n_special), *kept]
-        words = [word for word, _ in vocabulary]
-        write_vocabulary_folder(folder / VOCABULARY_FOLDER, words)
-        write_vocabulary_file(folder / VOCABULARY_FILE, words)
-        write_vocabulary_file(folder / COUNTS_FILE, (f"{word}\t{n}" for word, n in vocabulary))
-    print(
+    files = find_files(paths)
+    total = sum(file.stat().st_size for file in files)
+    with progress_bar(total=total, unit="B", unit_scale=True, desc="counting words") as bar:
+        for text in read_text(files, encoding_errors, update=bar.update):
+            counts.update(text.split())
+            n_sentences += text.count(b"\n")
+    names = ", ".join(map(str, files[:3])) + (", ..." if len(files) > 3 else "")
+    check_words(names, counts, n_sentences)
+    left_out = {word.encode() for word in (*SPECIAL_WORDS, IGNORED_WORD)}
+    kept: list[Any] = sorted(
+        item for item in counts.items() if item[1] >= min_count and item[0] not in left_out
+    )
+    # Sorting once, by a key of both, would need 2 GB more for 20 million words.
+    kept.sort(key=itemgetter(1), reverse=True)
+    if max_size is not None:
+        kept = kept[: max(0, max_size - len(SPECIAL_WORDS))]
+    if not kept:
+        raise ValueError("no word is left: give more text, or change --min-count or --max-size")
+    for i, (word, count) in enumerate(kept):
+        kept[i] = word.decode(), count
+    n_begin, n_end = (counts[word.encode()] for word in SPECIAL_WORDS[:2])
+    n_words = counts.total()
+    n_unknown = n_words - n_begin - n_end - sum(count for _, count in kept)
+    n_special = n_begin + n_sentences, n_end + n_sentences, n_unknown
+    vocabulary = [*zip(SPECIAL_WORDS, n_special), *kept]
+    words = [word for word, _ in vocabulary]
+    write_vocabulary_folder(folder / VOCABULARY_FOLDER, words)
+    write_vocabulary_file(folder / VOCABULARY_FILE, words)
+    write_vocabulary_file(folder / COUNTS_FILE, (f"{word}\t{n}" for word, n in vocabulary))
+    summary = (
         f"{counted(n_sentences, 'sentence')}, {counted(n_words, 'word')}, {len(counts):,} "
         f"different ones. The vocabulary has {len(words):,}, with {', '.join(SPECIAL_WORDS)}, "
-        f"and leaves {n_unknown / n_words:.2%} of the text unknown. Written to {output}"
+        f"and leaves {n_unknown / n_words:.2%} of the text unknown"
     )
-    return vocabulary
+    return vocabulary, summary

@@ -4,7 +4,8 @@ import errno
 import io
 import logging
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
@@ -21,6 +22,22 @@ def lock(descriptor: int, path: Path, wait: bool = False) -> bool:
     except (ImportError, OSError) as error:  # Windows, and some network file systems
         logger.warning("%s can't be locked (%s): start nothing else that writes", path, error)
     return True
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Lock the folder of a training run for the block, or raise a `BlockingIOError`."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        if not lock(descriptor, folder):
+            message = (
+                "another process is training in this folder; wait for its end, or choose another "
+                "one. In distributed training each machine needs its own folder"
+            )
+            raise BlockingIOError(errno.EAGAIN, message, os.fspath(folder))
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def open_locked(path: Path, wait: bool = False) -> io.FileIO:

@@ -45,9 +45,9 @@ def replace_attribute(owner: Any, name: str, replacement: Any, why: str) -> None
 
 
 @contextmanager
-def configuration_errors() -> Iterator[None]:
-    """In the `with` block, raise each `ValueError` as AllenNLP's `ConfigurationError`."""
+def configuration_errors(kinds: tuple[type[Exception], ...] = (ValueError,)) -> Iterator[None]:
+    """In the `with` block, raise errors of these kinds as AllenNLP's `ConfigurationError`."""
     try:
         yield
-    except ValueError as error:
+    except kinds as error:
         raise ConfigurationError(str(error)) from error

@@ -20,6 +20,8 @@ RUN_WEIGHT_FILE = "best.th"
 RUN_WEIGHT_FILES = (ARCHIVED_WEIGHT_FILE, RUN_WEIGHT_FILE)
 CONFIG_FILE = "config.json"
 METRICS_FILE = "metrics.json"
+TRAINING_FILE = "training.json"
+"""The settings of a run of `elmo-train`."""
 # Files of ELMoForManyLangs
 TOKEN_EMBEDDER_FILE = "token_embedder.pkl"
 ENCODER_FILE = "encoder.pkl"
@@ -115,7 +117,8 @@ def name_beside(name: str) -> str | None:
 
 def find_vocabulary_file(folder: Path) -> Path | None:
     """Return the vocabulary in a folder: vocab.txt, AllenNLP's, or the only other `vocab*.txt`."""
-    usual = VOCABULARY_FILE, f"{VOCABULARY_FILE}.gz", "vocabulary/lm_tokens.txt"
+    allennlps = "vocabulary/lm_tokens.txt", "lm_tokens.txt"
+    usual = VOCABULARY_FILE, f"{VOCABULARY_FILE}.gz", *allennlps
     others = [*_names(folder, "vocab*.txt"), *_names(folder, "vocab*.txt.gz")]
     return first_file(folder, (*usual, *(others if len(others) == 1 else ())))
 

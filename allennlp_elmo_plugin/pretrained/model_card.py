@@ -79,8 +79,8 @@ def read_training(files: ModelFiles) -> tuple[dict[str, Any], dict[str, Any]]:
 def model_card(
     name: str,
     model: PretrainedLanguageModel,
-    config: dict[str, Any],
-    metrics: dict[str, Any],
+    config: Mapping[str, Any],
+    metrics: Mapping[str, Any],
     weight_file: Path,
     precision: str,
 ) -> str:

@@ -10,7 +10,7 @@ from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.json_file import read_json_object
 from allennlp_elmo_plugin.pretrained.archive import model_folder
 from allennlp_elmo_plugin.pretrained.downloads import cached_path
-from allennlp_elmo_plugin.pretrained.file_names import CONFIG_FILE, OPTIONS_FILE
+from allennlp_elmo_plugin.pretrained.file_names import CONFIG_FILE, OPTIONS_FILE, TRAINING_FILE
 
 PUBLISHED_ADDRESS = "https://allennlp.s3.amazonaws.com/models/elmo/"
 """Where AllenNLP's models are. A stranger's file can have nothing else downloaded."""
@@ -62,6 +62,22 @@ def archived_options(folder: Path, n_words: int, depth: int = 0) -> BiLmOptions:
     if n_words:
         values["n_tokens_vocab"] = n_words
     return BiLmOptions.from_dict(values, source)
+
+
+def evaluation_settings(folder: Path, options: BiLmOptions) -> dict[str, Any]:
+    """Return the settings of `TextBatches` with which the model in a folder was validated."""
+    values: Any = {}
+    if (folder / CONFIG_FILE).is_file():
+        config = read_json_object(folder / CONFIG_FILE)
+        values = config.get("validation_dataset_reader") or config.get("dataset_reader")
+    elif (folder / TRAINING_FILE).is_file():
+        run = read_json_object(folder / TRAINING_FILE)
+        values = {**run["text"], **run["validation"]}
+    values = values if isinstance(values, dict) else {}
+    n_rows, n_steps = map(options.training.get, ("batch_size", "unroll_steps"))
+    # By default those of bilm-tf's script
+    defaults = {"batch_size": n_rows or 128, "num_steps": n_steps or 20, "contiguous": False}
+    return {name: values.get(name, default) for name, default in defaults.items()}
 
 
 def set_options(

@@ -22,11 +22,13 @@ from allennlp.data import TokenIndexer
 from allennlp.modules import TokenEmbedder
 
 from allennlp_elmo_plugin import ElmoEmbedder
+from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.files import hdf5_file, json_file
 from allennlp_elmo_plugin.pretrained.checkpoints import tensorflow_checkpoint
 from allennlp_elmo_plugin.text import lines
 from tests.conftest import REPOSITORY_ROOT as ROOT
 from tests.conftest import import_plugins_once
+from tests.support.corpora import write_text
 from tests.support.task_data import FIXTURES
 from tests.support.testing import write_random_elmo
 
@@ -34,7 +36,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 PAGES.append(ROOT / "allennlp_elmo_plugin" / "pretrained" / "tiny" / "README.md")
 BLOCK = re.compile(r"(?:<!-- (not run|file): (.*) -->\n)?^```(\w*)\n(.*?)^```$", re.M | re.S)
 TASKS = {"SRL": "srl", "NER": "ner.txt", "COREF": "coref.gold_conll", "SNLI": "snli.jsonl"}
-OPTIONAL = ("datasets", "fugashi", "gensim", "my_ner", "pandas", "sentence_transformers")
+OPTIONAL = {"accelerate", "datasets", "fugashi", "gensim", "my_ner", "pandas"}
+OPTIONAL.add("sentence_transformers")
 
 
 @pytest.fixture
@@ -49,6 +52,9 @@ def folder(tmp_path, monkeypatch):
         config = f"import 'training_config/{name}.jsonnet'"
         (tmp_path / f"{Path(name).stem}.jsonnet").write_text(config, encoding="utf-8")
     (tmp_path / "sentences.txt").write_text("One sentence .\nAnother one .\n")
+    for name in ("my_train.txt", "my_valid.txt"):
+        write_text(tmp_path / name, 0, 40)
+    make_vocabulary("my_train.txt", "my_vocab")
     with open("sentences.txt", "rb") as file:
         ElmoEmbedder("my_elmo").embed_file(file, "layers.hdf5", "top", batch_size=None)
     monkeypatch.setenv("ELMO", "tiny")

@@ -16,7 +16,7 @@ from allennlp.training.util import create_serialization_dir
 from allennlp_elmo_plugin import Elmo, ElmoEmbedder
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import LogUniformSampler
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
-from allennlp_elmo_plugin.plugin.components.truncated_bptt_reader import TruncatedBpttLmReader
+from allennlp_elmo_plugin.plugin.components import TruncatedBpttDataLoader, TruncatedBpttLmReader
 from tests.conftest import REPOSITORY_ROOT
 from tests.support.testing import write_random_elmo
 
@@ -31,7 +31,9 @@ def read(text, encoding="utf-8"):
     Path("my_text.txt").write_text(text, encoding=encoding)
     make_vocabulary("my_text.txt", "my_vocab", force=True)
     vocab = Vocabulary.from_files("my_vocab/vocabulary")
-    list(TruncatedBpttLmReader(128).batches("my_text.txt", 0, 0, vocab))
+    loader = TruncatedBpttDataLoader(TruncatedBpttLmReader(128), "my_text.txt")
+    loader.index_with(vocab)
+    list(loader)
 
 
 def run_out_of_memory():

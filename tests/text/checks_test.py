@@ -71,7 +71,7 @@ def test_training_and_embedding_warn_once(tmp_path, caplog, shuffle):
     for characters, expected in ((50, WARNINGS), (None, [])):
         reader = TruncatedBpttLmReader(2, 5, characters, shuffle_sentences=shuffle)
         for epoch, skip in ((0, 0), (1, 0), (0, 1)):
-            assert list(reader.batches(str(path), epoch, skip))
+            assert list(reader.text_batches(path).batches(epoch, skip))
         assert_warned(caplog, expected)
         caplog.clear()
     embedder = ElmoEmbedder(*write_random_elmo(tmp_path))

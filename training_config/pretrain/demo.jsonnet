@@ -11,12 +11,4 @@
 // Source: the text is in `pydoc_data.topics` of every Python.
 local pretrain = import 'pretrain.libsonnet';
 
-pretrain.config(
-  options=pretrain.options(lstm_dim=256, projection_dim=64, n_highway=1) {
-    char_cnn+: { filters: [[1, 16], [2, 16], [3, 32], [4, 64], [5, 64]] },
-    dropout: 0.3,
-  },
-  num_samples=0,
-  batch_size=16,
-  num_epochs=20,
-)
+pretrain.size('demo')

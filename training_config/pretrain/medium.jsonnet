@@ -7,7 +7,4 @@
 // Source: the options.json that was published with the model.
 local pretrain = import 'pretrain.libsonnet';
 
-pretrain.config(
-  options=pretrain.options(lstm_dim=2048, projection_dim=256, n_highway=1),
-  num_samples='auto',
-)
+pretrain.size('medium')

@@ -11,7 +11,4 @@
 //   https://github.com/allenai/bilm-tf
 local pretrain = import 'pretrain.libsonnet';
 
-pretrain.config(
-  options=pretrain.options(lstm_dim=4096, projection_dim=512, n_highway=2),
-  num_samples='auto',
-)
+pretrain.size('original')

@@ -44,6 +44,26 @@
     },
   },
 
+  // A size in sizes.json, which `elmo-train --size` reads, too.
+  size(name)::
+    local size = (import 'sizes.json')[name];
+    local contiguous = { [key]: true for key in ['contiguous'] if std.get(size.text, key, false) };
+    self.config(size.model.options, num_samples=0, num_epochs=size.training.num_epochs) + {
+      dataset_reader+: size.text,
+      validation_dataset_reader+: {
+        batch_size: size.text.batch_size,
+        num_steps: size.text.num_steps,
+      } + contiguous + size.validation,
+      model+: size.model,
+      trainer+: if size.training.optimizer == 'adagrad' then {} else {
+        optimizer: { type: 'dense_sparse_adam', lr: size.training.learning_rate },
+        learning_rate_scheduler: {
+          type: 'linear_with_warmup',
+          warmup_steps: size.training.warmup_steps,
+        },
+      },
+    },
+
   // The published models: characters, two layers with a skip connection, clipped.
   options(lstm_dim, projection_dim, n_highway):: {
     bidirectional: true,

@@ -12,7 +12,4 @@
 //        "trainer.num_epochs": 5}'
 local pretrain = import 'pretrain.libsonnet';
 
-pretrain.config(
-  options=pretrain.options(lstm_dim=1024, projection_dim=128, n_highway=1),
-  num_samples='auto',
-)
+pretrain.size('small')

@@ -16,26 +16,4 @@
 // A vocabulary of fewer than 4,096 words needs "model.num_samples": "auto".
 local pretrain = import 'pretrain.libsonnet';
 
-pretrain.config(
-  options=pretrain.options(lstm_dim=1024, projection_dim=256, n_highway=1) {
-    char_cnn+: { filters: [[1, 32], [2, 64], [3, 128], [4, 128], [5, 160]] },
-    dropout: 0.4,
-  },
-  num_samples=4096,
-  batch_size=64,
-  num_steps=35,
-  num_epochs=20,
-) + {
-  dataset_reader+: { shuffle_sentences: false, contiguous: true },
-  validation_dataset_reader+: { batch_size: 16, contiguous: true },
-  model+: {
-    precision: 'bfloat16',
-    variational_dropout: true,
-    recurrent_dropout: 0.3,
-    state_reset: 0.01,
-  },
-  trainer+: {
-    optimizer: { type: 'dense_sparse_adam', lr: 0.002 },
-    learning_rate_scheduler: { type: 'linear_with_warmup', warmup_steps: 400 },
-  },
-}
+pretrain.size('small_corpus')

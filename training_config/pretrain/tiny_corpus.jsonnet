@@ -8,18 +8,4 @@
 // Source: small_corpus.jsonnet, which is for more text, and has larger layers and more passes.
 local pretrain = import 'pretrain.libsonnet';
 
-pretrain.config(
-  options=pretrain.options(lstm_dim=256, projection_dim=128, n_highway=1) {
-    char_cnn+: { filters: [[1, 32], [2, 32], [3, 64], [4, 96], [5, 96]] },
-    dropout: 0.3,
-  },
-  num_samples=2048,
-  batch_size=32,
-  num_epochs=5,
-) + {
-  model+: { precision: 'bfloat16', state_reset: 0.05 },
-  trainer+: {
-    optimizer: { type: 'dense_sparse_adam', lr: 0.002 },
-    learning_rate_scheduler: { type: 'linear_with_warmup', warmup_steps: 300 },
-  },
-}
+pretrain.size('tiny_corpus')

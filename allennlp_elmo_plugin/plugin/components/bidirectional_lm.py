@@ -1,54 +1,31 @@
 """The AllenNLP model that trains a `BiLm` as bilm-tf does."""
 
-import math
+import inspect
 import os
-from dataclasses import replace
 from typing import Any, Optional, Union
 
 import torch
-import torch.distributed as dist
-from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import is_distributed, is_global_primary
+from allennlp.common.util import is_global_primary
 from allennlp.data import Vocabulary
 from allennlp.models import Model
 from allennlp.nn import RegularizerApplicator
 from allennlp.nn.parallel import DdpAccelerator
-from allennlp.nn.util import dist_reduce_sum
 
-from allennlp_elmo_plugin.bilm.carried_state import CarriedState
-from allennlp_elmo_plugin.bilm.characters import END_SENTENCE_WORD
-from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
-from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.bilm.softmax import Softmax
-from allennlp_elmo_plugin.plugin.components.sampled_softmax_warnings import SampledSoftmaxWarnings
-from allennlp_elmo_plugin.plugin.components.token_perplexity import (
-    AgreeingMetrics,
-    TokenMean,
-    TokenPerplexity,
-)
+from allennlp_elmo_plugin.plugin.components.token_perplexity import AgreeingMetrics
 from allennlp_elmo_plugin.plugin.components.vocabulary import check_vocabulary
+from allennlp_elmo_plugin.plugin.registration import configuration_errors
 from allennlp_elmo_plugin.pretrained.downloads import cached_path
 from allennlp_elmo_plugin.pretrained.file_names import OPTIONS_FILE
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel, read_pretrained
-from allennlp_elmo_plugin.pretrained.training_run import set_options
-from allennlp_elmo_plugin.text.lexicon import IGNORED_TARGET
-from allennlp_elmo_plugin.text.vocabulary import LM_NAMESPACE, UNKNOWN_WORD
+from allennlp_elmo_plugin.text.vocabulary import LM_NAMESPACE
+from allennlp_elmo_plugin.training.language_model import LanguageModel
 
 
 @Model.register("bidirectional_lm")
-class BidirectionalLanguageModel(Model):
+class BidirectionalLanguageModel(LanguageModel, Model):
     """
-    The language model of ELMo (Peters et al. 2018), trained as bilm-tf trains it: a `BiLm` with a
-    `Softmax`, by truncated back-propagation through time over the windows of the dataset reader
-    `truncated_bptt_lm`. Each row carries its LSTM states from window to window. Evaluation carries
-    separate states, which start from zero at every pass.
-
-    `loss` is the mean negative log likelihood of a token in nats, `0.5 * (forward + backward)`.
-    Its gradient is that of `num_steps * loss`, as in bilm-tf, so that bilm-tf's learning rate and
-    gradient norm apply. In distributed training each process weights its loss by its share of the
-    words, so that the mean over the processes is that over all words. Don't compare the losses or
-    perplexities of training with those of evaluation, which never uses the sampled softmax.
+    `LanguageModel` for AllenNLP, which trains on the batches of the data loader "truncated_bptt".
 
     # Parameters
 
@@ -56,28 +33,12 @@ class BidirectionalLanguageModel(Model):
         With the namespace `lm_tokens` that `allennlp elmo-vocab` writes.
     options, options_file : `Dict[str, Any]`, `str`, optional (default = `None`)
         bilm-tf's options.json: its keys, or the file. See `BiLmOptions`.
-    dropout, share_embedding_softmax, bidirectional : optional (default = `None`)
-        Values in place of those that the options have under these names.
     pretrained_file : `str`, optional (default = `None`)
         A language model to start from, by any name that `find_model` knows. Its options are the
-        default. Words of both vocabularies keep their rows in the softmax and in a token embedding;
-        the others start fresh. The options are also written to `options.json` in the run's folder:
-        with `"include_in_archive": ["options.json"]`, the archive needs no pretrained model.
-    num_samples : `Union[int, str]`, optional (default = that of the options)
-        Negative samples for a direction and batch; 0 trains with the full softmax. "auto" is 8,192,
-        as in bilm-tf, for a vocabulary of at least 16,384 words, and 0 for a smaller one.
-    variational_dropout : `bool`, optional (default = `False`)
-        Draw one mask of `dropout` for all words of a row in a window (Gal and Ghahramani 2016).
-    recurrent_dropout : `float`, optional (default = `0.0`)
-        The share of the weights from an LSTM's output to its next gates that are dropped for a
-        window (DropConnect, Merity et al. 2018), except in layers that need no gradient.
-    state_reset : `float`, optional (default = `0.0`)
-        The probability that a row starts a window of training from zero rather than from its
-        carried state. At 0, as in bilm-tf, large learning rates of Adam can lead to states that
-        the model never reaches from zero, where evaluation starts.
-    precision : `str`, optional (default = `"float32"`)
-        Precision of the matrix products in training: "float32", or "bfloat16", which is faster on
-        hardware that supports it. All else is float32, also under `torch.autocast`.
+        default. They are also written to `options.json` in the run's folder: with
+        `"include_in_archive": ["options.json"]`, the archive needs no pretrained model.
+    num_samples, dropout, ..., precision : optional
+        Those of `LanguageModel`.
     """
 
     default_predictor = "bidirectional_lm"
@@ -100,222 +61,36 @@ class BidirectionalLanguageModel(Model):
         serialization_dir: Optional[str] = None,
         ddp_accelerator: Optional[DdpAccelerator] = None,
     ) -> None:
-        super().__init__(vocab, regularizer, serialization_dir, ddp_accelerator)
+        given, of_model = locals(), inspect.signature(LanguageModel).parameters
+        settings = {name: given[name] for name in of_model if name in given and name != "options"}
         n_words = check_vocabulary(vocab)
-        if precision not in ("float32", "bfloat16"):
-            raise ConfigurationError(f"precision is {precision!r}; use float32 or bfloat16")
-        for name, rate in (("recurrent_dropout", recurrent_dropout), ("state_reset", state_reset)):
-            # AllenNLP lets a config's null pass for a number.
-            if rate is None or not 0 <= rate < 1:
-                raise ConfigurationError(f"{name} is {rate!r}; use a number from 0 to below 1")
-        arguments = {
-            "num_samples": num_samples,
-            "dropout": dropout,
-            "share_embedding_softmax": share_embedding_softmax,
-            "bidirectional": bidirectional,
-        }
-        try:
+        by_id = vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
+        with configuration_errors((FileNotFoundError, ValueError)):
             pretrained = None if pretrained_file is None else read_pretrained(pretrained_file)
             values, source = _read_options(options, options_file, pretrained, serialization_dir)
-            set_options(values, arguments, n_words)
-            self.options = BiLmOptions.from_dict({**values, "n_tokens_vocab": n_words}, source)
-            if pretrained is not None:
-                pretrained.check_options(self.options, source)
-                if num_samples is None and self.options.n_negative_samples_batch >= n_words:
-                    # Published options lack this number, and bilm-tf's default is too large.
-                    self.options = replace(self.options, sample_softmax=False)
-            self._make_layers(n_words, pretrained)
-        except (FileNotFoundError, ValueError) as error:
-            raise ConfigurationError(str(error)) from error
+            super().__init__(
+                values,
+                [by_id[index] for index in range(n_words)],
+                pretrained=pretrained,
+                source=source,
+                vocab=vocab,
+                regularizer=regularizer,
+                serialization_dir=serialization_dir,
+                ddp_accelerator=ddp_accelerator,
+                **settings,
+            )
         if pretrained is not None and serialization_dir is not None and is_global_primary():
             self.options.write(os.path.join(serialization_dir, OPTIONS_FILE))
-        self.bilm.lstm.variational_dropout = variational_dropout
-        self.bilm.lstm.recurrent_dropout = recurrent_dropout
-        self._state_reset = state_reset
-        self._precision = precision
-        self._perplexities = {direction: TokenPerplexity() for direction in self.options.directions}
-        self._unknown = TokenMean()
-        ids = vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
-        self._special_ids = {word: ids[word] for word in (END_SENTENCE_WORD, UNKNOWN_WORD)}
-        self.n_predicted_words = 0
-        """Words, sentence ends included, that each direction predicted for the last metrics."""
-        self._warn = SampledSoftmaxWarnings(n_words, self.options.n_negative_samples_batch)
-        # LSTM states and the number of the last window, in training (`True`) and evaluation
-        self._carried = {True: CarriedState(), False: CarriedState()}
-        self._last_window: dict[bool, Optional[int]] = {True: None, False: None}
 
-    def _make_layers(self, n_words: int, pretrained: Optional[PretrainedLanguageModel]) -> None:
-        options = self.options
-        # A pretrained model of characters has all parameters: none needs to be initialised.
-        is_copy = pretrained is not None and options.char_cnn is not None
-        self.bilm = BiLm(options, device="meta" if is_copy else None)
-        n_samples = options.n_negative_samples_batch if options.sample_softmax else 0
-        shared: Any = self.bilm.token_layer.weight if options.share_embedding_softmax else None
-        self.softmax = Softmax(n_words, options.projection_dim, n_samples, shared)
-        if is_copy:
-            self.bilm.to_empty(device=torch.empty(0).device)
-        if pretrained is not None:
-            words = self.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
-            pretrained.copy_to(self, [words[index] for index in range(n_words)])
-
-    @model_call
-    def forward(
-        self,
-        tokens: torch.Tensor,
-        targets: torch.Tensor,
-        tokens_reverse: Optional[torch.Tensor] = None,
-        targets_reverse: Optional[torch.Tensor] = None,
-        window: Optional[torch.Tensor] = None,
-        character_ids: Optional[torch.Tensor] = None,
-    ) -> dict[str, torch.Tensor]:
-        """
-        Return `loss`, `forward_loss` and, unless forward only, `backward_loss`, in nats a token.
-
-        # Parameters
-
-        tokens, tokens_reverse : `torch.Tensor`
-            What each direction reads: character ids, shape `(batch_size, num_steps, 50)`, or
-            vocabulary ids, shape `(batch_size, num_steps)`.
-        targets, targets_reverse : `torch.Tensor`
-            Vocabulary ids of the next words, -100 for padding, shape `(batch_size, num_steps)`.
-        window : `torch.Tensor`, optional (default = `None`)
-            The numbers of the window, of the row and of all rows, shape `(batch_size, 3)`. Without
-            it, the order of windows isn't checked, and evaluation never starts from zero by itself.
-        character_ids : `torch.Tensor`, optional (default = `None`)
-            Of each distinct word of the batch, shape `(n_words, 50)`. The tokens, shape
-            `(batch_size, num_steps)`, are then their places in it.
-        """
-        is_spelled = character_ids is None and tokens.dim() == 3
-        self._check_reader(tokens if is_spelled else character_ids, tokens_reverse)
-        self.bilm.set_precision(self._precision if self.training else "float32")
-        self.softmax.precision = self.bilm.precision
-        carried = self._carried[self.training]
-        all_targets = {"forward": targets}
-        if self.options.bidirectional:
-            all_targets["backward"] = targets_reverse  # type: ignore[assignment]
-        counts = {name: (ids != IGNORED_TARGET).sum(1) for name, ids in all_targets.items()}
-        for word, index in self._special_ids.items():
-            counts[word] = (targets == index).sum(1)
-        if window is not None:
-            counts["window"] = window[:, 0]
-        # In one copy from a GPU; shape (batch_size,) each
-        counts = dict(zip(counts, torch.stack(list(counts.values())).cpu()))
-        if window is not None:
-            self._follow(int(counts["window"][0]))
-        n_words = (counts["forward"] - counts[END_SENTENCE_WORD]).sum()
-        self._unknown(counts[UNKNOWN_WORD].sum(), int(n_words))
-        if self.training and self._state_reset:
-            carried.reset(torch.rand(tokens.size(0), device="cpu") < self._state_reset)
-        lengths, lengths_reverse = counts["forward"], counts.get("backward")
-        output = self.bilm(tokens, lengths, tokens_reverse, lengths_reverse, carried, character_ids)
-        losses = {}
-        for direction, layers in output.layers.items():
-            packing = output.packings[direction]
-            packed_targets = packing.pack(all_targets[direction])  # (n_tokens,)
-            top = self.bilm.lstm.drop(layers[-1], packing)  # (n_tokens, projection_dim)
-            losses[direction] = self._loss(direction, top, packed_targets)
-        loss = torch.stack(list(losses.values())).mean()
-        n_tokens = [packing.n_tokens for packing in output.packings.values()]
-        if self.training and is_distributed() and 0 in n_tokens:
-            # Every process must run a backward pass, which gives each parameter whose gradient is
-            # dense a gradient, if only zero.
-            sparse = {id(parameter) for parameter in self.sparse_gradient_parameters()}
-            dense = [p for p in self.parameters() if p.requires_grad and id(p) not in sparse]
-            zero = loss.new_zeros((), requires_grad=True)
-            loss = loss + sum((p.reshape(-1)[:0].sum() for p in dense), zero)
-        if self.training:
-            # The value is that of `loss`, the gradient that of `num_steps * loss`.
-            loss = loss.detach() + targets.size(1) * (loss - loss.detach())
-        return {"loss": loss, **{f"{name}_loss": value.detach() for name, value in losses.items()}}
-
-    def _loss(self, direction: str, top: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        n_tokens = targets.size(0)
-        if n_tokens == 0:
-            # The text of this direction, or of this process, may end before the others.
-            loss = top.sum()
-        elif self.training:
-            loss = self.softmax.loss(top, targets)
-            if self.softmax.sampler is not None:
-                self._warn(targets)
-        else:
-            loss = -self.softmax.log_probabilities(top, targets).mean()
-        # All processes must run this for each direction: they wait for each other.
-        self._perplexities[direction](loss.detach() * n_tokens, n_tokens)
-        if is_distributed():
-            loss = loss * (n_tokens * dist.get_world_size() / max(dist_reduce_sum(n_tokens), 1))
-        return loss
-
-    def _check_reader(
-        self, character_ids: Optional[torch.Tensor], tokens_reverse: Optional[torch.Tensor]
-    ) -> None:
-        char_cnn = self.options.char_cnn
-        n_characters = None if char_cnn is None else char_cnn.max_characters_per_token
-        width = None if character_ids is None else character_ids.size(-1)
-        if width != n_characters:
-            raise ConfigurationError(
-                f"The dataset reader gives words of {width} characters, but the model reads words "
-                f"of {n_characters}: set max_characters_per_token in the reader to that number. "
-                "(None is null, for words of the vocabulary, which options without char_cnn read.)"
-            )
-        if self.options.bidirectional and tokens_reverse is None:
-            raise ConfigurationError("bidirectional is true in the model, but not in the reader")
-
-    def _follow(self, number: int) -> None:
-        """Check that this window is the next one, and reset evaluation at every new pass."""
-        previous = self._last_window[self.training]
-        if previous is not None and number not in (0, previous + 1):
-            raise ConfigurationError(
-                f"The data loader changed the order of the text: window {number} follows window "
-                f'{previous}. Use the data loader "truncated_bptt"'
-            )
-        self._last_window[self.training] = number
-        if number == 0 and not self.training:
-            self._carried[False].reset()
-
-    def sparse_gradient_parameters(self) -> list[torch.nn.Parameter]:
-        """Return the parameters whose gradients in training are sparse."""
-        is_sampled = self.softmax.sampler is not None
-        sparse: list[Any] = [self.softmax.weight, self.softmax.bias] if is_sampled else []
-        if self.options.char_cnn is None and not self.options.share_embedding_softmax:
-            sparse.append(self.bilm.token_layer.weight)
-        return [parameter for parameter in sparse if parameter.requires_grad]
-
-    def training_state(self) -> dict[str, Any]:
-        """Return all state except the parameters, as tensors and plain Python values."""
-        sampler = self.softmax.sampler
-        return {
-            "carried": {mode: carried.state_dict() for mode, carried in self._carried.items()},
-            "last_window": dict(self._last_window),
-            "perplexities": {key: dict(vars(mean)) for key, mean in self._perplexities.items()},
-            "unknown": dict(vars(self._unknown)),
-            "sampler": None if sampler is None else sampler.state_dict(),
-        }
-
-    def load_training_state(self, state: dict[str, Any]) -> None:
-        """Restore what `training_state` returned."""
-        for mode, carried in self._carried.items():
-            carried.states = state["carried"][mode]
-        self._last_window.update(state["last_window"])
-        for direction, perplexity in self._perplexities.items():
-            vars(perplexity).update(state["perplexities"][direction])
-        vars(self._unknown).update(state.get("unknown", {}))
-        if self.softmax.sampler is not None:
-            self.softmax.sampler.load_state_dict(state["sampler"])
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, torch.Tensor]:
+        with configuration_errors():
+            return super().forward(*args, **kwargs)
 
     def get_metrics(self, reset: bool = False) -> dict[str, float]:
-        """
-        Return `perplexity`, `exp` of the mean loss over directions and tokens, and those of the
-        directions, `forward_perplexity` and `backward_perplexity`.
-        """
-        self.n_predicted_words = int(self._perplexities["forward"].n_tokens)
-        metrics = {
-            f"{direction}_perplexity": perplexity.get_metric(reset)
-            for direction, perplexity in self._perplexities.items()
-        }
-        # The mean of the losses is the geometric mean of the perplexities.
-        mean = math.prod(metrics.values()) ** (1 / len(metrics))
-        agreeing = AgreeingMetrics(perplexity=mean, **metrics)
-        agreeing.unknown_words = self._unknown.get_metric(reset)
+        metrics = super().get_metrics(reset)
+        unknown = metrics.pop("unknown_words")
+        agreeing = AgreeingMetrics(metrics)
+        agreeing.unknown_words = unknown
         return agreeing
 
 

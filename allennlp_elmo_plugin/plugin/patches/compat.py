@@ -13,6 +13,7 @@ from allennlp.common import util as common_util
 from allennlp.training.learning_rate_schedulers import ReduceOnPlateauLearningRateScheduler
 
 from allennlp_elmo_plugin.plugin.registration import replace, replace_attribute
+from allennlp_elmo_plugin.training.optimizer import clip_grad_norm_
 
 
 def apply() -> None:
@@ -38,28 +39,6 @@ def apply() -> None:
     if not torch.sparse.check_sparse_tensor_invariants.is_enabled():
         # torch 2.9 warns at the first sparse tensor, unless the default was set explicitly.
         torch.sparse.check_sparse_tensor_invariants.disable()
-
-
-def clip_grad_norm_(parameters: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """
-    `torch.nn.utils.clip_grad_norm_` for any mixture of dense and sparse gradients. Sparse gradients
-    are coalesced: the gradients of a row are summed, as in a dense gradient.
-    """
-    if isinstance(parameters, torch.Tensor):
-        parameters = [parameters]
-    stand_ins = []
-    for parameter in parameters:
-        gradient = parameter.grad
-        if gradient is None:
-            continue
-        if gradient.is_sparse:
-            parameter.grad = gradient = gradient.coalesce()
-            # Shape: (rows with a gradient, ...); shares memory with the gradient
-            values = gradient._values()
-            parameter = values.detach()
-            parameter.grad = values
-        stand_ins.append(parameter)
-    return torch.nn.utils.clip_grad_norm_(stand_ins, *args, **kwargs)
 
 
 _init_original_plateau_scheduler = ReduceOnPlateauLearningRateScheduler.__init__

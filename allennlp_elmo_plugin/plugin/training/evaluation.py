@@ -1,6 +1,5 @@
 """Evaluating a language model, and printing its metrics as a table."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,26 +8,7 @@ from allennlp.evaluation.evaluator import SimpleEvaluator
 
 from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.plugin.registration import override_registered
-
-
-def metrics_table(columns: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a table of metrics, with a column for each mapping in `columns`."""
-    names = ["", *dict.fromkeys(name for column in columns.values() for name in column)]
-    width = max(map(len, names))
-    table = [[name.ljust(width) for name in names]]
-    for title, column in columns.items():
-        cells = [title, *(_cell(name, column.get(name)) for name in names[1:])]
-        width = max(map(len, cells))
-        table.append([cell.rjust(width) for cell in cells])
-    return "\n".join("  ".join(row).rstrip() for row in zip(*table))
-
-
-def _cell(name: str, value: Any) -> str:
-    if name == "unknown_words" and value is not None:
-        return f"{value:.2%}"
-    if isinstance(value, float):
-        return f"{value:,.2f}" if name.endswith("perplexity") else f"{value:,.4f}"
-    return "" if value is None else f"{value:,}"
+from allennlp_elmo_plugin.training.evaluation import metrics_table
 
 
 @override_registered(Evaluator, "simple")

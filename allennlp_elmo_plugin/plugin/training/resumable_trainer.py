@@ -5,11 +5,9 @@ import hashlib
 import inspect
 import logging
 import os
-import random
 import re
 from typing import Any, Optional
 
-import numpy
 import torch
 import torch.distributed as dist
 from allennlp.common import Lazy
@@ -30,6 +28,7 @@ from allennlp_elmo_plugin.plugin.training.sparse_ddp_accelerator import (
     SparseDdpWrappedModel,
 )
 from allennlp_elmo_plugin.text.vocabulary import LM_NAMESPACE
+from allennlp_elmo_plugin.training.random_state import get_random_state, set_random_state
 
 logger = logging.getLogger(__name__)
 
@@ -235,24 +234,3 @@ def _check_same_data(model: Model, *loaders: Any) -> None:
             f"The vocabulary or the text of rank {', '.join(ranks)} differs from that of rank 0: "
             "copy the files of one machine to the others"
         )
-
-
-def get_random_state(device: torch.device) -> dict[str, Any]:
-    """Return the states of all random number generators, that of a GPU if `device` is one."""
-    numpy_state: Any = numpy.random.get_state()
-    name, keys, *rest = numpy_state
-    return {
-        "python": random.getstate(),
-        "numpy": [name, keys.tolist(), *rest],  # `torch.load` refuses arrays.
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
-    }
-
-
-def set_random_state(state: dict[str, Any], device: torch.device) -> None:
-    """Restore what `get_random_state` returned, a GPU's state only if `device` is a GPU."""
-    random.setstate(state["python"])
-    numpy.random.set_state(state["numpy"])
-    torch.set_rng_state(state["torch"])
-    if state["cuda"] is not None and device.type == "cuda":
-        torch.cuda.set_rng_state(state["cuda"], device)

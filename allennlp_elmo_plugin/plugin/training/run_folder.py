@@ -3,8 +3,6 @@
 import functools
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -18,10 +16,10 @@ from allennlp.common.util import is_distributed
 from allennlp.data import Vocabulary
 from allennlp.training.util import evaluate
 
-from allennlp_elmo_plugin.files.locks import lock
+from allennlp_elmo_plugin.files.locks import locked_folder
 from allennlp_elmo_plugin.files.whole import remove
 from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
-from allennlp_elmo_plugin.plugin.registration import override_registered
+from allennlp_elmo_plugin.plugin.registration import configuration_errors, override_registered
 from allennlp_elmo_plugin.text.vocabulary import LM_NAMESPACE, VOCABULARY_FOLDER
 
 # AllenNLP's own, which the plugin replaces under its name.
@@ -54,7 +52,7 @@ def train_model(
         raise ConfigurationError(
             f"The folder {folder} can't be made ({error.strerror}); choose another one"
         ) from error
-    with _locked(folder):
+    with configuration_errors((BlockingIOError,)), locked_folder(folder):
         if force and not recover:
             for path in folder.iterdir():  # AllenNLP would remove the locked folder itself.
                 remove(path)
@@ -69,21 +67,6 @@ def train_model(
             if is_new and not is_trained(folder):
                 shutil.rmtree(folder)
             raise
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder for the `with` block."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        if not lock(descriptor, folder):
-            raise ConfigurationError(
-                f"{folder}: another process is training in this folder; wait for its end, or "
-                "choose another one. In distributed training each machine needs its own folder"
-            )
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _end(workers: set[BaseProcess]) -> None:

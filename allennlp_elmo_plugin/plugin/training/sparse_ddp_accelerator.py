@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.plugin.registration import override_registered
+from allennlp_elmo_plugin.training.processes import average_sparse_gradients
 
 
 class SparseDdpWrappedModel(DdpWrappedModel):
@@ -21,34 +22,8 @@ class SparseDdpWrappedModel(DdpWrappedModel):
     dtype: Optional[torch.dtype] = None
 
     def average_sparse_gradients(self) -> None:
-        """
-        Replace the gradients of `sparse_parameters` by their means over all processes. Each process
-        calls this before an update, and all get the same numbers, to the bit. Only the rows that
-        some process has are sent, as numbers of type `dtype`.
-        """
-        for parameter in self.sparse_parameters:
-            gradient = parameter.grad
-            if gradient is not None and not gradient.is_sparse:  # A regularizer makes it dense.
-                dist.all_reduce(gradient)
-                gradient /= self.world_size
-                continue
-            if gradient is None:
-                no_rows = torch.zeros(1, 0, dtype=torch.long, device=parameter.device)
-                gradient = torch.sparse_coo_tensor(no_rows, parameter.detach()[:0], parameter.shape)
-            gradient = gradient.coalesce()
-            own = gradient.indices()[0]
-            is_used = torch.zeros(len(parameter), dtype=torch.uint8, device=parameter.device)
-            is_used[own] = 1
-            dist.all_reduce(is_used, dist.ReduceOp.MAX)
-            rows = is_used.nonzero()[:, 0]  # (n_used,)
-            values = parameter.detach().new_zeros(len(rows), *parameter.shape[1:])
-            values[torch.searchsorted(rows, own)] = gradient.values()
-            if len(rows):  # gloo crashes on empty tensors.
-                sent = values.to(self.dtype or values.dtype)  # `values` itself in the same type
-                dist.all_reduce(sent)
-                values.copy_(sent).div_(self.world_size)
-            parameter.grad = torch.sparse_coo_tensor(rows.unsqueeze(0), values, parameter.shape)
-            parameter.grad._coalesced_(True)
+        """See the function of this name."""
+        average_sparse_gradients(self.sparse_parameters, self.dtype)
 
 
 @override_registered(DdpAccelerator, "torch")

@@ -11,10 +11,10 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data.dataset_readers.dataset_reader import DistributedInfo
 
 from allennlp_elmo_plugin.bilm.characters import words_to_character_ids
-from allennlp_elmo_plugin.plugin.components import truncated_bptt_reader
 from allennlp_elmo_plugin.plugin.components.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.text import corpus, lexicon
 from allennlp_elmo_plugin.text.corpus import find_files, read_text
+from allennlp_elmo_plugin.training import text_batches
 from tests.support.corpora import (
     padded_ids,
     plain_windows,
@@ -27,6 +27,10 @@ FIXTURE = Path(__file__).parents[2] / "fixtures" / "reference" / "windows.json"
 REFERENCE = json.loads(FIXTURE.read_text("utf-8"))
 SUFFIXES = {"forward": "", "backward": "_reverse"}
 assert_equal = functools.partial(torch.testing.assert_close, rtol=0, atol=0)
+
+
+def batches_of(reader, path, epoch=0, skip=0, vocab=None):
+    return reader.text_batches(path, vocab).batches(epoch, skip)
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +46,7 @@ def test_batches_are_those_of_bilm_tf(case, tmp_path):
     is_endless = "endless" in case["name"]
     (tmp_path / "text").write_text(content * (9 if is_endless else 1), "utf-8")
     reader = TruncatedBpttLmReader(case["batch_size"], case["num_steps"], None)
-    batches = reader.batches(tmp_path / "text", vocab=vocabulary_of(REFERENCE["vocab"]))
+    batches = batches_of(reader, tmp_path / "text", vocab=vocabulary_of(REFERENCE["vocab"]))
     if is_endless:
         batches = itertools.islice(batches, len(case["batches"]))
     for batch, theirs in zip(batches, case["batches"], strict=True):
@@ -77,7 +81,7 @@ class Case:
         return reader
 
     def read(self, skip=0, **changes):
-        batches = self.reader(**changes).batches(self.corpus, self.epoch, skip, self.vocab)
+        batches = batches_of(self.reader(**changes), self.corpus, self.epoch, skip, self.vocab)
         return list(batches)
 
     def windows(self):
@@ -136,7 +140,7 @@ def test_reading_starts_after_any_batch_and_ends_by_max_instances(case):
     if n_batches > 1:
         two_batches = {"max_instances": 3 * case.n_rows - 1}
         assert_equal(case.read(1, **two_batches), case.batches[1:2])
-        assert case.reader(**two_batches).count_batches(case.corpus) == 2
+        assert case.reader(**two_batches).text_batches(case.corpus).count() == 2
 
 
 def test_processes_read_their_rows_of_common_batches(case):
@@ -147,7 +151,7 @@ def test_processes_read_their_rows_of_common_batches(case):
             assert_equal(torch.cat([part[name] for part in of_ranks]), batch[name])
     if case.order != "shuffle_sentences":
         for rank in range(n_processes):
-            n_batches = case.reader(n_processes, rank).count_batches(case.corpus)
+            n_batches = case.reader(n_processes, rank).text_batches(case.corpus).count()
             assert n_batches == len(case.batches)
 
 
@@ -156,11 +160,11 @@ def test_batches_of_a_large_text_are_estimated(tmp_path, monkeypatch):
         (tmp_path / f"{number}").write_text("some words in a line\n" * 500)
     (tmp_path / "empty").touch()
     reader = TruncatedBpttLmReader(3, 4)
-    exact = reader.count_batches(tmp_path)
-    assert exact == len(list(reader.batches(tmp_path)))
-    monkeypatch.setattr(truncated_bptt_reader, "_COUNTED_BYTES", 20_000)
-    assert reader.count_batches(tmp_path) == pytest.approx(exact, rel=0.02)
-    assert reader.count_batches(tmp_path) != exact
+    exact = reader.text_batches(tmp_path).count()
+    assert exact == len(list(batches_of(reader, tmp_path)))
+    monkeypatch.setattr(text_batches, "_COUNTED_BYTES", 20_000)
+    assert reader.text_batches(tmp_path).count() == pytest.approx(exact, rel=0.02)
+    assert reader.text_batches(tmp_path).count() != exact
 
 
 def test_what_is_refused_or_warned_of(tmp_path, caplog):
@@ -168,15 +172,15 @@ def test_what_is_refused_or_warned_of(tmp_path, caplog):
     path.write_text("a b c\n\nd\n")
     (tmp_path / "a.gz").write_bytes(gzip.compress(b""))
     for settings in ({}, {"contiguous": True}):
-        with pytest.raises(ConfigurationError, match="small.txt is smaller .*3 rows of 3;"):
-            list(TruncatedBpttLmReader(3, 3, **settings).batches(path))
-    assert len(list(TruncatedBpttLmReader(3, 3, drop_last=False).batches(path))) == 2
+        with pytest.raises(ValueError, match="small.txt is smaller .*3 rows of 3;"):
+            list(batches_of(TruncatedBpttLmReader(3, 3, **settings), path))
+    assert len(list(batches_of(TruncatedBpttLmReader(3, 3, drop_last=False), path))) == 2
     for skip in (0, 1, 2):
-        list(TruncatedBpttLmReader(1, 1).batches(path, 0, skip, vocabulary_of(["x"])))
+        list(batches_of(TruncatedBpttLmReader(1, 1), path, 0, skip, vocabulary_of(["x"])))
     assert caplog.text.count("small.txt: 100% of its words are not in the vocabulary") == 1
     for drop_last in (True, False):
-        with pytest.raises(ConfigurationError, match="a.gz"):
-            list(TruncatedBpttLmReader(3, drop_last=drop_last).batches(tmp_path / "a.gz"))
+        with pytest.raises(ValueError, match="a.gz"):
+            list(batches_of(TruncatedBpttLmReader(3, drop_last=drop_last), tmp_path / "a.gz"))
     with pytest.raises(ConfigurationError, match='data loader "truncated_bptt"'):
         list(TruncatedBpttLmReader(4).read(str(path)))
     for name, value in itertools.product(("batch_size", "num_steps"), (0, None)):

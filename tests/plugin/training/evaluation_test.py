@@ -9,7 +9,7 @@ from allennlp.training import util as training_util
 
 from allennlp_elmo_plugin.plugin.components import TruncatedBpttDataLoader, TruncatedBpttLmReader
 from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
-from allennlp_elmo_plugin.plugin.training.evaluation import metrics_table
+from allennlp_elmo_plugin.training.evaluation import metrics_table
 from tests.support.bilm_tf import OPTIONS, read_vocabulary
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from allennlp_elmo_plugin.plugin.components.sampled_softmax_warnings import SampledSoftmaxWarnings
+from allennlp_elmo_plugin.training.sampled_softmax_warnings import SampledSoftmaxWarnings
 
 
 @pytest.mark.parametrize("n_words", [300, 800_000])

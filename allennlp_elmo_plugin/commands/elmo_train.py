@@ -1,0 +1,277 @@
+"""The subcommand `elmo-train` trains a language model, in torch alone."""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from allennlp_elmo_plugin.commands.command import ELMO_HELP, TEXT_HELP, Command, positive
+from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
+from allennlp_elmo_plugin.commands.elmo_vocab import write_vocabulary
+from allennlp_elmo_plugin.files.json_file import read_json_object, to_json
+from allennlp_elmo_plugin.files.locks import locked_folder
+from allennlp_elmo_plugin.files.whole import output_folder, whole_file
+from allennlp_elmo_plugin.pretrained import file_names as names
+from allennlp_elmo_plugin.pretrained.adagrad_file import read_adagrad_state
+from allennlp_elmo_plugin.pretrained.find_model import find_model
+from allennlp_elmo_plugin.pretrained.language_model import (
+    PretrainedLanguageModel,
+    read_model,
+    read_pretrained,
+)
+from allennlp_elmo_plugin.text import vocabulary
+from allennlp_elmo_plugin.text.corpus import find_files
+from allennlp_elmo_plugin.training.language_model import LanguageModel
+from allennlp_elmo_plugin.training.processes import rank, world_size
+from allennlp_elmo_plugin.training.text_batches import TextBatches
+from allennlp_elmo_plugin.training.trainer import CHECKPOINT_FILE, LEARNING_RATES, Trainer
+
+_SIZES_FILE = CONFIGS / "pretrain" / "sizes.json"
+_CHANGEABLE = {"training.num_epochs", "training.patience"}
+
+
+class ElmoTrain(Command):
+    """
+    Train a language model, or train one further.
+
+      allennlp-elmo-plugin elmo-train train.txt --validation heldout.txt --output my_elmo
+
+    makes a vocabulary, trains, and writes the model to my_elmo after every epoch that is the best
+    so far: `Elmo`, `ElmoEmbedder` and the other commands read it. --from MODEL trains a model
+    further on another text. Ctrl-C saves and ends; `--resume --output my_elmo` continues exactly.
+    With several processes, here on two GPUs:
+
+      torchrun --nproc-per-node 2 -m allennlp_elmo_plugin elmo-train ...
+    """
+
+    name = "elmo-train"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("text", nargs="*", metavar="TEXT", help=TEXT_HELP)
+        add("-o", "--output", required=True, type=Path, metavar="DIR", help="new folder of the run")
+        add("--validation", metavar="TEXT", help="text that is held out from training")
+        sizes = ", ".join(read_json_object(_SIZES_FILE))
+        help = f"model and training: {sizes}, or a JSON file such as {_SIZES_FILE.name}'s entries"
+        add("--size", help=f"{help}; default: small, or that of --from")
+        add("--from", metavar="MODEL", help=f"train this model further: {ELMO_HELP}")
+        help = "of `elmo-vocab`; default: that of --from, or the words that TEXT has twice or more"
+        add("--vocab", metavar="FOLDER", help=help)
+        add("--resume", action="store_true", help="continue the run in DIR")
+        add("--cuda-device", type=int, metavar="N", help="-1 for the CPU; default: a GPU, if any")
+        settings = parser.add_argument_group("settings, by default those of the size")
+
+        def setting(name: str, help: str, **others: Any) -> None:
+            option = name.partition(".")[2].replace("_", "-")
+            settings.add_argument(f"--{option}", dest=name, help=help, **others)
+
+        number: dict[str, Any] = {"type": positive, "metavar": "N"}
+        setting("training.num_epochs", "passes over the text", **number)
+        setting("training.patience", "end after N epochs without a better one", **number)
+        setting("text.batch_size", "rows of a batch, for each process", **number)
+        samples = {"type": lambda n: n if n == "auto" else int(n), "metavar": "N"}
+        setting("model.num_samples", "negative samples; 0 for the full softmax; or auto", **samples)
+        setting("model.dropout", "of the inputs and outputs of LSTM layers", type=float)
+        setting("model.precision", "of products", choices=["float32", "bfloat16"])
+        setting("training.optimizer", "adam's rate rises, then falls to 0", choices=LEARNING_RATES)
+        setting("training.learning_rate", f"default: {LEARNING_RATES}", type=float)
+        settings.add_argument("--seed", type=int, metavar="N", help="of weights and dropout")
+
+    def run(self, args: argparse.Namespace) -> None:
+        if os.environ.get("RANK", "0") == "0":
+            (_resume if args.resume else _start)(args)
+        else:  # It waits in `_processes`, and ends there if the first process does.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        with _processes(args.cuda_device) as device:
+            with nullcontext() if rank() else locked_folder(args.output):
+                try:
+                    _train(args.output, device)
+                except (KeyboardInterrupt, ValueError):
+                    if rank() == 0:
+                        raise
+                    sys.exit(2)  # The first process says it.
+
+    def resume(self, args: argparse.Namespace) -> list[str] | None:
+        is_started = (args.output / names.TRAINING_FILE).exists()
+        return ["--resume"] * (not args.resume) if is_started else None
+
+
+@contextmanager
+def _processes(cuda_device: int | None) -> Iterator[str]:
+    """Join the processes that torchrun started, and yield the device of this one."""
+    n_processes, local_rank, n_local = (
+        int(os.environ.get(name, default))
+        for name, default in (("WORLD_SIZE", 1), ("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1))
+    )
+    n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    first = (0 if n_gpus else -1) if cuda_device is None else cuda_device
+    device = "cpu" if first < 0 else f"cuda:{(first + local_rank) % max(n_gpus, first + 1)}"
+    if first >= 0:
+        torch.cuda.set_device(device)
+    if n_processes == 1:
+        yield device
+        return
+    # NCCL needs a GPU for each process.
+    has_nccl = first >= 0 and n_gpus >= n_local
+    dist.init_process_group("cpu:gloo,cuda:nccl" if has_nccl else "gloo")
+    try:
+        yield device
+    finally:
+        dist.destroy_process_group()
+
+
+def _given(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings that were given, such as `text.batch_size`, with absolute paths."""
+    given = {name: value for name, value in vars(args).items() if "." in name or name == "seed"}
+    given["text.paths"] = [os.path.abspath(path) for path in args.text] or None
+    given["validation.paths"] = args.validation and os.path.abspath(args.validation)
+    for name, is_path in (("size", os.path.isfile), ("from", os.path.exists), ("vocab", bool)):
+        value = getattr(args, name)
+        given[name] = os.path.abspath(value) if value and is_path(value) else value
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _start(args: argparse.Namespace) -> None:
+    """Write the settings and the vocabulary of a new run, after all mistakes are found."""
+    if (args.output / names.TRAINING_FILE).exists():
+        raise ValueError(f"{args.output} has a run; add --resume to continue it")
+    if not args.text or not args.validation:
+        raise ValueError("a new run needs TEXT and --validation TEXT")
+    given, words = _given(args), None
+    find_files([*given["text.paths"], given["validation.paths"]])
+    if "from" in given:
+        if "size" in given:
+            raise ValueError("a model has its size: leave out --size or --from")
+        source = read_pretrained(given["from"])
+        words = source.words
+        run: dict[str, Any] = {
+            "model": {"options": source.options.to_dict()},
+            "text": {"batch_size": 16, "shuffle_sentences": True},
+            "validation": {},
+            "training": {"patience": 2, "validate_first": True},
+        }
+    else:
+        run = _read_size(given.setdefault("size", "small"))
+    if "vocab" in given:
+        path = Path(given["vocab"])
+        file = path if path.is_file() else names.find_vocabulary_file(path)
+        if file is None:
+            raise ValueError(f"{path}: has no vocabulary; make it with `elmo-vocab`")
+        words = vocabulary.read_vocabulary_file(file)
+    if given.get("training.optimizer", ...) != run["training"].get("optimizer"):
+        run["training"].pop("learning_rate", None)  # It is for the other one.
+    for name, value in given.items():
+        part, key = _place(run, name)
+        part[key] = value
+    outputs = names.TRAINING_FILE, names.VOCABULARY_FILE, vocabulary.VOCABULARY_FOLDER
+    with output_folder(args.output, outputs) as new:
+        if words is None:
+            made, summary = write_vocabulary(given["text.paths"], new, min_count=2)
+            words = [word for word, _ in made]
+            print(summary)
+        else:
+            vocabulary.write_vocabulary_file(new / names.VOCABULARY_FILE, words)
+            vocabulary.write_vocabulary_folder(new / vocabulary.VOCABULARY_FOLDER, words)
+        try:
+            with torch.device("meta"):  # takes no memory
+                trainer = _trainer(run, words, new, "meta")
+        except TypeError as error:
+            raise ValueError(f"{given.get('size')}: {error}; see {_SIZES_FILE}") from error
+        if trainer.text.count() == 0:
+            next(iter(trainer.text))  # raises an error
+        run["model"]["options"] = trainer.model.options.to_dict()
+        (new / names.TRAINING_FILE).write_text(to_json(run) + "\n", "utf-8")
+
+
+def _read_size(name: str) -> dict[str, Any]:
+    """Return a size by its name, or from a JSON file."""
+    sizes = read_json_object(_SIZES_FILE)
+    if not os.path.isfile(name) and name not in sizes:
+        raise ValueError(f"--size {name}: there is no such file; sizes are {', '.join(sizes)}")
+    size: dict[str, Any] = read_json_object(name) if os.path.isfile(name) else sizes[name]
+    if sorted(size) != sorted(sizes["small"]):
+        raise ValueError(f"{name}: has not just {', '.join(sizes['small'])}; see {_SIZES_FILE}")
+    return size
+
+
+def _resume(args: argparse.Namespace) -> None:
+    """Check that what is given is as in the run; change what may be changed."""
+    path = args.output / names.TRAINING_FILE
+    if not path.exists():
+        raise ValueError(f"{args.output} has no run of elmo-train; leave --resume out")
+    run, given = read_json_object(path), _given(args)
+    before = to_json(run)
+    for name, value in given.items():
+        part, key = _place(run, name)
+        if part.get(key) != value and name not in _CHANGEABLE:
+            raise ValueError(
+                f"{args.output}: {name} is {part.get(key)!r} in the run, not {value!r}; a resumed "
+                "run can only change --num-epochs, --patience and --cuda-device"
+            )
+        part[key] = value
+    if to_json(run) != before:
+        with locked_folder(args.output), whole_file(path) as staged:
+            Path(staged).write_text(to_json(run) + "\n", "utf-8")
+
+
+def _place(run: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
+    """Return the part of a run that has a setting, and its key there."""
+    section, _, key = name.rpartition(".")
+    return run[section] if section else run, key
+
+
+def _trainer(
+    run: dict[str, Any],
+    words: list[str],
+    folder: Path,
+    device: str,
+    pretrained: PretrainedLanguageModel | None = None,
+) -> Trainer:
+    """Return the trainer with the settings of a run."""
+    model = LanguageModel(words=words, pretrained=pretrained, **run["model"])
+    of_validation = {"shuffle_sentences": False, "drop_last": False, **run["validation"]}
+    text, validation = (
+        TextBatches(
+            words=words,
+            max_characters_per_token=model.options.max_characters_per_token,
+            bidirectional=model.options.bidirectional,
+            rank=rank(),
+            world_size=world_size(),
+            **settings,
+        )
+        for settings in (run["text"], {**run["text"], **of_validation})
+    )
+    return Trainer(model, text, validation, folder, device=device, settings=run, **run["training"])
+
+
+def _train(folder: Path, device: str) -> None:
+    run = read_json_object(folder / names.TRAINING_FILE)
+    words = vocabulary.read_vocabulary_file(folder / names.VOCABULARY_FILE)
+    is_resumed = (folder / CHECKPOINT_FILE).exists()
+    source = None if is_resumed else run.get("from")
+    torch.manual_seed(run.get("seed", 133))  # by default AllenNLP's
+    with find_model(source, for_training=True) if source else nullcontext() as files:
+        pretrained = None if files is None else read_model(files)
+        trainer = _trainer(run, words, folder, device, pretrained)
+        if is_resumed:
+            trainer.resume()
+        elif files is not None and pretrained is not None and pretrained.words == words:
+            accumulators = files.options.parent / names.ADAGRAD_FILE
+            if accumulators.exists() and run["training"].get("optimizer") != "adam":
+                parameters = trainer.model.named_parameters()
+                read_adagrad_state(accumulators, parameters, trainer.optimizer)
+        del pretrained
+    epochs, best = trainer.train(), trainer.best
+    if rank() == 0:
+        perplexity = epochs[best]["validation_perplexity"]
+        print(
+            f"The model of epoch {best + 1}, validation perplexity {perplexity:,.2f}, is in "
+            f"{folder}. Next: `elmo-perplexity {folder} TEXT`, or ElmoEmbedder({str(folder)!r})"
+        )

@@ -1,0 +1,69 @@
+"""What the processes of distributed training do together."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+
+
+def rank() -> int:
+    """Return the number of this process, 0 if it is the only one."""
+    return dist.get_rank() if world_size() > 1 else 0
+
+
+def world_size() -> int:
+    """Return the number of processes that train together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def sum_over_processes(values: torch.Tensor) -> torch.Tensor:
+    """Return the sums of numbers over all processes."""
+    if world_size() > 1:
+        values = values.cuda() if dist.get_backend() == "nccl" else values.clone()
+        dist.all_reduce(values)
+    return values
+
+
+def average_dense_gradients(parameters: Sequence[torch.nn.Parameter]) -> None:
+    """Replace gradients by their means over all processes; a missing one counts as zeros."""
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    dist.all_reduce(flat)
+    flat /= dist.get_world_size()
+    sizes = [gradient.numel() for gradient in gradients]
+    for parameter, gradient, values in zip(parameters, gradients, flat.split(sizes)):
+        parameter.grad = values.view_as(gradient)
+
+
+def average_sparse_gradients(
+    parameters: Sequence[torch.nn.Parameter], dtype: torch.dtype | None = None
+) -> None:
+    """
+    Replace sparse gradients by their means over all processes. Each process calls this before an
+    update, and all get the same numbers, to the bit. Only the rows that some process has are sent,
+    as numbers of type `dtype`.
+    """
+    world_size = dist.get_world_size()
+    for parameter in parameters:
+        gradient = parameter.grad
+        if gradient is not None and not gradient.is_sparse:  # A regularizer makes it dense.
+            dist.all_reduce(gradient)
+            gradient /= world_size
+            continue
+        if gradient is None:
+            no_rows = torch.zeros(1, 0, dtype=torch.long, device=parameter.device)
+            gradient = torch.sparse_coo_tensor(no_rows, parameter.detach()[:0], parameter.shape)
+        gradient = gradient.coalesce()
+        own = gradient.indices()[0]
+        is_used = torch.zeros(len(parameter), dtype=torch.uint8, device=parameter.device)
+        is_used[own] = 1
+        dist.all_reduce(is_used, dist.ReduceOp.MAX)
+        rows = is_used.nonzero()[:, 0]  # (n_used,)
+        values = parameter.detach().new_zeros(len(rows), *parameter.shape[1:])
+        values[torch.searchsorted(rows, own)] = gradient.values()
+        if len(rows):  # gloo crashes on empty tensors.
+            sent = values.to(dtype or values.dtype)  # `values` itself in the same type
+            dist.all_reduce(sent)
+            values.copy_(sent).div_(world_size)
+        parameter.grad = torch.sparse_coo_tensor(rows.unsqueeze(0), values, parameter.shape)
+        parameter.grad._coalesced_(True)

@@ -1,0 +1,274 @@
+"""Trains a language model. A run that was stopped, or killed, resumes exactly."""
+
+import math
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
+from allennlp_elmo_plugin.errors import Terminated, noted_signals
+from allennlp_elmo_plugin.files.json_file import to_json
+from allennlp_elmo_plugin.files.whole import LateErrorFile, PathLike, output_folder, whole_file
+from allennlp_elmo_plugin.pretrained import file_names as names
+from allennlp_elmo_plugin.pretrained.adagrad_file import write_adagrad_state
+from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel
+from allennlp_elmo_plugin.pretrained.publish import PUBLISHED_FILES, write_published
+from allennlp_elmo_plugin.progress import progress_bar
+from allennlp_elmo_plugin.text.vocabulary import write_vocabulary_file
+from allennlp_elmo_plugin.training.evaluation import Metrics, evaluate
+from allennlp_elmo_plugin.training.language_model import LanguageModel
+from allennlp_elmo_plugin.training.optimizer import Adagrad, Adam, clip_grad_norm_
+from allennlp_elmo_plugin.training.processes import (
+    average_dense_gradients,
+    average_sparse_gradients,
+    rank,
+    sum_over_processes,
+    world_size,
+)
+from allennlp_elmo_plugin.training.random_state import get_random_state, set_random_state
+from allennlp_elmo_plugin.training.text_batches import Batch, TextBatches
+
+CHECKPOINT_FILE = "checkpoint.pt"
+LEARNING_RATES = {"adagrad": 0.2, "adam": 0.002}
+SECONDS_BETWEEN_CHECKPOINTS = 600.0
+_BATCHES_BETWEEN_CHECKS = 100
+_SAVED = ("n_batches", "epochs", "_initial", "_batches_per_epoch", "_seconds_in_epoch")
+
+
+class Trainer:
+    """
+    Trains a `LanguageModel` on a text, and measures it on held-out text (read with
+    `drop_last=False`) after each epoch. `folder`, which must exist, then has the model of the best
+    epoch in the files that `elmo-export` writes, and `adagrad.hdf5`; `metrics_epoch_N.json`; and
+    `checkpoint.pt`, with which `resume` continues. SIGINT and SIGTERM save a checkpoint after the
+    current batch, and end training. In distributed training, each process makes a `Trainer`, and
+    the first one writes the files.
+
+    # Parameters
+
+    num_epochs, patience : `int`
+        How many epochs at most, and after how many without a better one to end.
+    optimizer : `str`, optional (default = `"adagrad"`)
+        "adagrad" as in bilm-tf, or "adam", whose learning rate rises for `warmup_steps` batches (at
+        most a tenth of all), then falls to 0.
+    validate_first : `bool`, optional (default = `False`)
+        Validate before the first update, too.
+    settings : `Mapping[str, Any]`, optional
+        What the model card says about the training.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        text: TextBatches,
+        validation: TextBatches,
+        folder: PathLike,
+        *,
+        num_epochs: int = 10,
+        patience: int | None = None,
+        optimizer: str = "adagrad",
+        learning_rate: float | None = None,
+        warmup_steps: int = 300,
+        grad_norm: float = 10.0,
+        validate_first: bool = False,
+        device: torch.device | str = "cpu",
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        keep_memory_of_training()
+        self.model, self.text, self.validation = model.to(device), text, validation
+        text.device = validation.device = self.device = torch.device(device)
+        self.folder, self.settings = Path(folder), dict(settings or {})
+        self.num_epochs, self.patience, self.grad_norm = num_epochs, patience, grad_norm
+        self.n_batches = 0  # in all epochs
+        self.epochs: list[Metrics] = []
+        """The metrics of each epoch that is complete."""
+        self._initial: Metrics = {}
+        self._validate_first = validate_first
+        self._batches_per_epoch = 0  # an estimate from before the first one
+        self._seconds_in_epoch = 0.0
+        self._signals: list[int] = []
+        self._saved_at = time.monotonic()
+        self._parent = os.getppid()
+        sparse = {id(parameter) for parameter in model.sparse_gradient_parameters()}
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._sparse = [p for p in self._parameters if id(p) in sparse]
+        self._dense = [p for p in self._parameters if id(p) not in sparse]
+        self._rate = LEARNING_RATES[optimizer] if learning_rate is None else learning_rate
+        self._warmup_steps = warmup_steps if optimizer == "adam" else 0
+        self.optimizer: torch.optim.Optimizer = Adam(self._parameters, self._rate)
+        if optimizer == "adagrad":
+            rates: Any = {"lr": self._rate, "initial_accumulator_value": 1.0, "eps": 0.0}
+            self.optimizer = Adagrad(self._parameters, **rates)
+
+    @property
+    def best(self) -> int:
+        """The epoch (from 0) with the lowest perplexity of validation so far."""
+        perplexities = [metrics["validation_perplexity"] for metrics in self.epochs]
+        return perplexities.index(min(perplexities)) if perplexities else 0
+
+    @property
+    def is_done(self) -> bool:
+        n_epochs = len(self.epochs)
+        n_worse = n_epochs - 1 - self.best
+        return n_epochs >= self.num_epochs or bool(self.patience and n_worse >= self.patience)
+
+    def train(self) -> list[Metrics]:
+        """Train to the end; return the metrics of each epoch."""
+        if self.n_batches == 0:
+            self._batches_per_epoch = len(self.text)
+            if world_size() > 1:
+                for parameter in self._parameters:
+                    dist.broadcast(parameter.detach(), 0)
+                torch.manual_seed(torch.initial_seed() + rank())
+        with noted_signals(self._signals, is_worker=world_size() > 1):
+            if self._validate_first and self.n_batches == 0:
+                metrics = evaluate(self.model, self.validation)
+                self._initial = {f"initial_validation_{k}": v for k, v in metrics.items()}
+                _print(f"before training: validation perplexity {metrics['perplexity']:,.2f}")
+            while not self.is_done:
+                self._train_epoch()
+        return self.epochs
+
+    def _train_epoch(self) -> None:
+        self.model.train()
+        title, total = f"epoch {len(self.epochs) + 1}/{self.num_epochs}", len(self.text)
+        with progress_bar(desc=title, total=total, unit="batch", disable=rank() > 0) as bar:
+            started = time.monotonic()
+            for batch in self.text:
+                self.step(batch)
+                bar.update()
+                now = time.monotonic()
+                self._seconds_in_epoch, started = self._seconds_in_epoch + now - started, now
+                if self.n_batches % _BATCHES_BETWEEN_CHECKS == 0:
+                    bar.set_postfix_str(f"perplexity {self._check():,.1f}")
+                self._save_or_end(now)
+        self._check()
+        metrics = {f"training_{k}": v for k, v in self.model.get_metrics(reset=True).items()}
+        speed = self.model.n_predicted_words / max(self._seconds_in_epoch, 1e-9)
+        of_validation = evaluate(self.model, self.validation)
+        metrics.update({f"validation_{name}": value for name, value in of_validation.items()})
+        metrics.update(self._initial, training_seconds=self._seconds_in_epoch)
+        self._initial, self._seconds_in_epoch = {}, 0.0
+        self.epochs.append(metrics)
+        is_best = self.best == len(self.epochs) - 1
+        _print(
+            f"{title}: training perplexity {metrics['training_perplexity']:,.2f}, validation "
+            f"{metrics['validation_perplexity']:,.2f}{' (best)' * is_best}, {speed:,.0f} words/s"
+        )
+        if rank() == 0:
+            # Before the checkpoint: after a kill in between, this epoch's end is computed again.
+            self._write_results(is_best)
+        self.save()
+
+    def _save_or_end(self, now: float) -> None:
+        """Save if it is time. After a signal, save and end. All processes do the same."""
+        is_due = rank() == 0 and now - self._saved_at >= SECONDS_BETWEEN_CHECKPOINTS
+        # A process whose torchrun was killed must not train on.
+        ends = bool(self._signals) or (world_size() > 1 and os.getppid() != self._parent)
+        is_due, ends = sum_over_processes(torch.tensor([is_due, ends], dtype=torch.int)).tolist()
+        if is_due or ends:
+            self.save()
+        if ends:
+            raise KeyboardInterrupt if signal.SIGINT in self._signals else Terminated
+
+    def step(self, batch: Batch) -> None:
+        """Make one update."""
+        if self._warmup_steps:
+            total = self.num_epochs * self._batches_per_epoch
+            rising = max(1, min(self._warmup_steps, total // 10))
+            falling = (total - self.n_batches) / max(1, total - rising)
+            for group in self.optimizer.param_groups:
+                group["lr"] = self._rate * max(0.0, min((self.n_batches + 1) / rising, falling))
+        self.optimizer.zero_grad()
+        self.model(**batch)["loss"].backward()
+        if world_size() > 1:
+            average_dense_gradients(self._dense)
+            average_sparse_gradients(self._sparse)
+        clip_grad_norm_(self._parameters, self.grad_norm)
+        self.optimizer.step()
+        self.n_batches += 1
+
+    def _check(self) -> float:
+        """Return the perplexity of this epoch so far, and raise an error if it isn't finite."""
+        perplexity = self.model.get_metrics()["perplexity"]
+        if not math.isfinite(perplexity):
+            raise ValueError(
+                f"the loss became infinite or NaN in the {_BATCHES_BETWEEN_CHECKS} batches before "
+                f"batch {self.n_batches}; nothing of them was saved. Lower the learning rate"
+            )
+        return perplexity
+
+    def _write_results(self, is_best: bool) -> None:
+        """Write the metrics of the last epoch and, if it is the best, the model."""
+        metrics, model = self.epochs[-1], self.model
+        words = list(self.text.words or ())
+        if not (self.folder / names.VOCABULARY_FILE).exists():
+            write_vocabulary_file(self.folder / names.VOCABULARY_FILE, words)
+        if is_best:
+            title = self.folder.absolute().name
+            parts = title, model.options, words, model.bilm, model.softmax
+            results = {**metrics, **{f"best_{name}": value for name, value in metrics.items()}}
+            outputs = (*PUBLISHED_FILES, names.ADAGRAD_FILE)
+            with output_folder(self.folder, outputs, force=True) as new:
+                write_published(new, title, PretrainedLanguageModel(*parts), self.settings, results)
+                if isinstance(self.optimizer, Adagrad):
+                    state, named = self.optimizer.state, model.named_parameters()
+                    sums = [(name, state[p]["sum"]) for name, p in named if p in state]
+                    write_adagrad_state(new / names.ADAGRAD_FILE, sums, self.n_batches)
+        path = self.folder / f"metrics_epoch_{len(self.epochs) - 1}.json"
+        with whole_file(path) as staged:
+            Path(staged).write_text(to_json(metrics), "utf-8")
+
+    def save(self) -> None:
+        """Write the checkpoint, whole or not at all. All processes must call this."""
+        if self.model.training:
+            self._check()
+        own = {
+            "model": self.model.training_state(),
+            "text": self.text.state_dict(),
+            "validation": self.validation.state_dict(),
+            "random": get_random_state(self.device),
+        }
+        processes = [own] * world_size()
+        if world_size() > 1:
+            dist.all_gather_object(processes, own)
+        if rank() == 0:
+            content = {
+                "parameters": self.model.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "processes": processes,
+                **{name: getattr(self, name) for name in _SAVED},
+            }
+            with whole_file(self.folder / CHECKPOINT_FILE) as staged, LateErrorFile(staged) as file:
+                torch.save(content, file)
+        self._saved_at = time.monotonic()
+
+    def resume(self) -> None:
+        """Continue the run in the folder. Raise a `ValueError` if its text has changed."""
+        path = self.folder / CHECKPOINT_FILE
+        # Not with mmap: the optimizer would keep tensors of a file that is replaced.
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        if (n_processes := len(content["processes"])) != world_size():
+            raise ValueError(
+                f"{path} is of {n_processes} processes, not {world_size()}; use as many"
+            )
+        own = content["processes"][rank()]
+        self.text.load_state_dict(own["text"])
+        self.validation.load_state_dict(own["validation"])
+        self.model.load_state_dict(content["parameters"])
+        self.optimizer.load_state_dict(content["optimizer"])
+        self.model.load_training_state(own["model"])
+        for name in _SAVED:
+            setattr(self, name, content[name])
+        set_random_state(own["random"], self.device)
+
+
+def _print(line: str) -> None:
+    if rank() == 0:
+        print(line, flush=True)

@@ -1,0 +1,312 @@
+"""
+`elmo-train` against `allennlp train`, to the bit; killed and resumed; and what it refuses. Each
+test trains for two epochs of a dozen batches.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+import torch
+from allennlp.commands.evaluate import evaluate_from_archive
+
+from allennlp_elmo_plugin import ElmoEmbedder
+from allennlp_elmo_plugin.__main__ import main
+from allennlp_elmo_plugin.analysis.training_curves import read_run
+from allennlp_elmo_plugin.commands.elmo_export import export
+from allennlp_elmo_plugin.commands.elmo_import import import_model
+from allennlp_elmo_plugin.files.locks import locked_folder
+from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
+from tests.support import training_runs
+from tests.support.elmo_train_runs import elmo_train, losses, metrics, start_processes, write_size
+from tests.support.testing import fork, limit_file_size, read_arrays, read_files
+
+LSTM = {"dim": 12, "projection_dim": 8, "n_layers": 2}
+WORDS = {"model.options": {"dropout": 0.3, "lstm": LSTM}}
+for which in ("", "validation_"):
+    WORDS[f"{which}dataset_reader.max_characters_per_token"] = None
+FORWARD = {f"{which}dataset_reader.bidirectional": False for which in ("", "validation_")}
+CASES = {
+    "sampled softmax": {},
+    "full softmax": {"model.num_samples": 0},
+    "words": WORDS,
+    "tied words": {**WORDS, "model.num_samples": 0, "model.share_embedding_softmax": True},
+    "forward": {**FORWARD, "model.bidirectional": False},
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return training_runs.write_data(tmp_path_factory.mktemp("data"))
+
+
+def write_run(folder, data, changes=()):
+    """Write a config and its size; return the config and the arguments of `elmo-train`."""
+    changes = {"trainer.optimizer.eps": 0.0, **dict(changes)}
+    config = training_runs.write_config(folder, data, changes)
+    size = write_size(config, folder / "size.json")
+    text = data / "heldout.txt"
+    vocab = ["--vocab", data / "vocabulary"]
+    return config, [text, "--validation", text, "--size", size, *vocab]
+
+
+def assert_same_model(folder, weights):
+    """Compare a folder of `elmo-train` with the state dict of AllenNLP's best epoch."""
+    model = read_pretrained(str(folder))
+    for part in ("bilm", "softmax"):
+        for name, values in getattr(model, part).state_dict().items():
+            assert torch.equal(values, weights[f"{part}.{name}"]), name
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_losses_metrics_and_models_are_those_of_allennlp_train(case, data, tmp_path, capsys):
+    config, arguments = write_run(tmp_path, data, CASES[case])
+    theirs, ours, log = (tmp_path / name for name in ("theirs", "ours", "log"))
+    training_runs.train_here(config, theirs)
+    elmo_train([*arguments, "-o", ours], log)
+    expected = [entry[2] for entry in training_runs.losses(theirs).values()]
+    assert [each[-1:] for each in losses(log)] == expected
+    for epoch, values in enumerate(metrics(ours)):
+        of_theirs = training_runs.metrics(theirs, f"metrics_epoch_{epoch}")
+        assert values == {key: of_theirs[key] for key in values}
+    assert len(values) == (6 if case == "forward" else 8)
+    assert_same_model(ours, torch.load(theirs / "best.th"))
+    first, _, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("epoch 1/2: training perplexity ") and "(best)" in first
+    assert f"is in {ours}. Next: " in last
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    """A run that was never stopped: its folder, losses and arguments."""
+    folder = tmp_path_factory.mktemp("trained")
+    arguments = write_run(folder, data)[1]
+    elmo_train([*arguments, "-o", folder / "whole"], folder / "log")
+    return folder / "whole", losses(folder / "log"), arguments
+
+
+def assert_same_runs(folder, log, trained):
+    whole, expected, _ = trained
+    assert losses(log) == expected
+    assert metrics(folder) == metrics(whole)
+    for name in ("weights", "softmax", "adagrad"):
+        actual, arrays = (read_arrays(path / f"{name}.hdf5") for path in (folder, whole))
+        assert actual.keys() == arrays.keys()
+        assert all((actual[key] == arrays[key]).all() for key in arrays)
+
+
+def resumed(folder, arguments):
+    """The arguments of the same command, to be repeated."""
+    has_run = (folder / "training.json").exists()
+    return [*arguments, "-o", folder, *["--resume"] * has_run]
+
+
+def test_fine_tuning(data, trained, tmp_path, capsys):
+    """From a folder of `elmo-train`, with its vocabulary and its accumulators."""
+    source, _, (text, *_) = trained
+    steps = {f"{which}dataset_reader.num_steps": 20 for which in ("", "validation_")}
+    config = training_runs.write_config(tmp_path, data, {**steps, "trainer.optimizer.eps": 0.0})
+    values = json.loads(config.read_text(encoding="utf-8"))
+    adagrad = {"type": "adagrad_state", "file": str(source / "adagrad.hdf5")}
+    values["model"] = {"type": "bidirectional_lm", "pretrained_file": str(source)}
+    values["trainer"]["callbacks"] += ["initial_validation", adagrad]
+    config.write_text(json.dumps(values), encoding="utf-8")
+    theirs, ours, log = (tmp_path / name for name in ("theirs", "ours", "log"))
+    training_runs.train_here(config, theirs)
+    arguments = [text, "--validation", text, "--from", source, "--batch-size", 4, "-o", ours]
+    elmo_train([*arguments, "--num-epochs", 2], log)
+    expected = [entry[2] for entry in training_runs.losses(theirs).values()]
+    assert [each[-1:] for each in losses(log)] == expected
+    initial = metrics(ours)[0]["initial_validation_perplexity"]
+    assert initial == training_runs.metrics(theirs)["initial_validation_perplexity"]
+    assert f"before training: validation perplexity {initial:,.2f}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("n_changes", [0, 30, 60, 75, 90, 130])
+def test_a_kill_at_a_change_of_the_file_system(n_changes, trained, tmp_path):
+    """Each batch is saved, so that changes are spread over the run."""
+    folder, log = tmp_path / "killed", tmp_path / "log"
+
+    def train():
+        elmo_train(resumed(folder, trained[2]), log, seconds=0.0)
+
+    status = fork(train, kill_at=n_changes)
+    assert status == signal.SIGKILL
+    if folder.exists() and not (folder / "training.json").exists():
+        shutil.rmtree(folder)
+    assert fork(train) == 0
+    assert_same_runs(folder, log, trained)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_ends(number, trained, tmp_path, capfd):
+    folder, log = tmp_path / "stopped", tmp_path / "log"
+
+    def train():
+        arguments = resumed(folder, trained[2])
+        sys.argv = ["allennlp-elmo-plugin", "elmo-train", *map(str, arguments)]
+        elmo_train(arguments, log, 5, lambda: os.kill(os.getpid(), number))
+
+    assert fork(train) == number
+    assert len(losses(log)) == 5
+    word = "interrupted" if number == signal.SIGINT else "terminated"
+    error = capfd.readouterr().err
+    assert f"{word}; continue with: allennlp-elmo-plugin elmo-train --resume /" in error
+    assert fork(train) == 0
+    assert_same_runs(folder, log, trained)
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def wait(processes):
+    return [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
+
+
+def test_two_processes(data, tmp_path, capfd):
+    """They have one model, end together, and resume exactly after one of them was killed."""
+    arguments = write_run(tmp_path, data)[1]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert wait(start_processes(2, free_port(), whole, *arguments, "-o", whole)) == [0, 0]
+    by_rank = [losses(tmp_path / f"whole.losses{rank}") for rank in range(2)]
+    assert by_rank[0] != by_rank[1]  # each of its rows
+    assert losses(tmp_path / "whole.losses0")
+
+    def kill():
+        if os.environ["RANK"] == "1":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    settings = {"stop_at": 4, "stop": kill, "seconds": 0.0}
+    processes = start_processes(2, free_port(), killed, *resumed(killed, arguments), **settings)
+    assert wait(processes)[1] == -signal.SIGKILL
+    processes = start_processes(2, free_port(), killed, *resumed(killed, arguments))
+    assert wait(processes) == [0, 0]
+    for rank in range(2):
+        assert losses(tmp_path / f"killed.losses{rank}") == by_rank[rank]
+    assert metrics(killed) == metrics(whole)
+    capfd.readouterr()
+    assert fork(lambda: elmo_train([*resumed(killed, arguments)])) != 0
+    assert "is of 2 processes, not 1; use as many" in capfd.readouterr().err
+
+
+def mistake(capsys, *arguments):
+    """Run the command with a mistake, and return the line that it prints."""
+    with pytest.raises(SystemExit) as raised:
+        main(["elmo-train", *map(str, arguments)])
+    assert raised.value.code == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "|" not in line]
+    assert line.startswith("error: ")
+    return line
+
+
+def test_mistakes(data, trained, tmp_path, capsys, monkeypatch):
+    """One line, and nothing is written."""
+    whole, _, (text, *options) = trained
+    new = ["-o", tmp_path / "new", text, "--validation", text]
+    bad_size = tmp_path / "bad.json"
+    size = json.loads(options[options.index("--size") + 1].read_text(encoding="utf-8"))
+    for section, key in (("model", "dropuot"), ("text", "rows"), ("training", "epochs")):
+        bad = {**size, section: {**size[section], key: 1}}
+        bad_size.write_text(json.dumps(bad), encoding="utf-8")
+        assert f"'{key}'; see " in mistake(capsys, *new, "--size", bad_size)
+    bad_size.write_text("{}", encoding="utf-8")
+    assert "has not just model, text" in mistake(capsys, *new, "--size", bad_size)
+    for arguments, message in (
+        (new[:3], "a new run needs TEXT and --validation"),
+        ([*new[:4], tmp_path / "nowhere"], "nowhere does not exist"),
+        ([*new, "--size", "huge"], "--size huge: there is no such file; sizes are demo, "),
+        ([*new, "--vocab", tmp_path], "has no vocabulary; make it with `elmo-vocab`"),
+        ([*new, "--from", whole, "--size", "demo"], "leave out --size or --from"),
+        ([*new, "--size", "demo", "--num-samples", 70], "70"),
+        ([*new, "--size", "demo", "--dropout", 1.5], "dropout"),
+        ([*new, "--resume"], "has no run of elmo-train; leave --resume out"),
+        (["-o", whole, *new[2:]], "has a run; add --resume to continue it"),
+        (["-o", data, *new[2:]], "is not empty"),
+        ([*new, "--size", "demo", "--batch-size", 99], "heldout.txt is smaller than one batch"),
+    ):
+        assert message in mistake(capsys, *arguments), arguments
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_a_resumed_run_refuses(trained, tmp_path, capsys):
+    whole, _, arguments = trained
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    heldout = tmp_path / "text.txt"
+    shutil.copyfile(arguments[0], heldout)
+    run = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    run["text"]["paths"] = [str(heldout)]
+    state = torch.load(folder / "checkpoint.pt")
+    digest = {str(heldout): next(iter(state["processes"][0]["text"]["digest"].values()))}
+    state["processes"][0]["text"]["digest"] = digest
+    torch.save(state, folder / "checkpoint.pt")
+    (folder / "training.json").write_text(json.dumps(run), encoding="utf-8")
+    before = read_files(folder)
+    for option, value, name in (
+        ("--batch-size", 3, "text.batch_size is 4 in the run, not 3"),
+        ("--seed", 3, "seed is None in the run, not 3"),
+        ("--optimizer", "adam", "training.optimizer is None in the run, not 'adam'"),
+        ("--validation", heldout, "validation.paths is '"),
+    ):
+        assert name in mistake(capsys, "--resume", "-o", folder, option, value)
+    with locked_folder(folder):
+        in_use = [sys.executable, "-m", "allennlp_elmo_plugin", "elmo-train", "--resume", "-o"]
+        ended = subprocess.run([*in_use, str(folder)], capture_output=True, text=True)
+    assert ended.returncode == 2 and ended.stderr.count("\n") == 1
+    assert "another process is training in this folder" in ended.stderr
+    heldout.write_text(heldout.read_text(encoding="utf-8") + "one more\n", encoding="utf-8")
+    assert "text.txt changed" in mistake(capsys, "--resume", "-o", folder)
+    assert read_files(folder) == before
+    elmo_train(["--resume", "-o", whole, "--num-epochs", 2])
+    assert "The model of epoch 2" in capsys.readouterr().out
+
+
+def test_a_full_disk(trained, tmp_path, capfd):
+    """At the first checkpoint, or at the model after the first epoch, nothing is half written."""
+    folder, log = tmp_path / "run", tmp_path / "log"
+
+    def train():
+        limit_file_size(9_000)
+        elmo_train(resumed(folder, trained[2]), log)
+
+    assert fork(train) != 0
+    error = capfd.readouterr().err
+    assert "cannot write: File too large; nothing has changed there, make room and repeat" in error
+    assert sorted(os.listdir(folder)) == ["training.json", "vocab.txt", "vocabulary"]
+    assert fork(lambda: elmo_train(resumed(folder, trained[2]), log)) == 0
+    assert_same_runs(folder, log, trained)
+
+
+def test_other_commands_take_the_folder(trained, data, tmp_path, capsys):
+    folder, _, arguments = trained
+    best = min(metrics(folder), key=lambda epoch: epoch["validation_perplexity"])
+    main(["elmo-perplexity", str(folder), str(arguments[0])])
+    printed = capsys.readouterr().out
+    for kind in ("", "forward_", "backward_"):
+        assert f"{best[f'validation_{kind}perplexity']:,.2f}" in printed
+    assert f"{best['validation_unknown_words']:.2%}" in printed
+    layers = ElmoEmbedder(str(folder)).embed_sentence(["w1", "w2"])
+    assert layers.shape == (3, 2, 16)
+    export(str(folder), tmp_path / "exported")
+    for name in ("weights", "softmax"):
+        exported, own = (
+            read_arrays(path / f"{name}.hdf5") for path in (tmp_path / "exported", folder)
+        )
+        assert all((exported[key] == own[key]).all() for key in own)
+    import_model(folder, tmp_path / "imported")
+    assert (tmp_path / "imported" / "adagrad.hdf5").read_bytes() == (
+        folder / "adagrad.hdf5"
+    ).read_bytes()
+    archive = tmp_path / "imported" / "model.tar.gz"
+    evaluated = evaluate_from_archive(str(archive), str(arguments[0]))
+    main(["elmo-perplexity", str(archive), str(arguments[0])])
+    assert f"{evaluated['perplexity']:,.2f}" in capsys.readouterr().out
+    assert read_run(str(folder)).keys() >= {"sampled training", "validation"}

@@ -1,0 +1,89 @@
+"""Runs of `elmo-train`, here or in processes, which may be killed and resumed."""
+
+import json
+import os
+from unittest.mock import patch
+
+import torch
+
+from allennlp_elmo_plugin.__main__ import main
+from allennlp_elmo_plugin.training import trainer
+from allennlp_elmo_plugin.training.trainer import Trainer
+from tests.support.testing import fork
+
+_MODEL = ("options", "num_samples", "bidirectional", "share_embedding_softmax")
+_TEXT = ("batch_size", "num_steps", "shuffle_sentences")
+
+
+def write_size(config, path):
+    """Write the settings of a config of `allennlp train` as a size."""
+    values = json.loads(config.read_text(encoding="utf-8"))
+    model = {key: values["model"][key] for key in _MODEL if key in values["model"]}
+    size = {
+        "model": model,
+        "text": {key: values["dataset_reader"][key] for key in _TEXT},
+        "validation": {},
+        "training": {"num_epochs": values["trainer"]["num_epochs"]},
+    }
+    path.write_text(json.dumps(size), encoding="utf-8")
+    return path
+
+
+def elmo_train(arguments, log=None, stop_at=0, stop=None, seconds=600.0):
+    """
+    Run the command here. Append the losses of each batch to a file, if one is given, and call
+    `stop` after a batch. Save every few `seconds`.
+    """
+    step = Trainer.step
+
+    def noted_step(self, batch):
+        outputs = []
+        hook = self.model.register_forward_hook(lambda *call: outputs.append(call[-1]))
+        step(self, batch)
+        hook.remove()
+        if log is not None:
+            losses = [outputs[0][name].item().hex() for name in sorted(outputs[0])]
+            with open(log, "a", encoding="utf-8") as file:
+                file.write(json.dumps([self.n_batches, losses]) + "\n")
+        if stop is not None and self.n_batches == stop_at:
+            stop()
+
+    with (
+        patch.object(Trainer, "step", noted_step),
+        patch.object(trainer, "SECONDS_BETWEEN_CHECKPOINTS", seconds),
+    ):
+        main(["elmo-train", *map(str, arguments), "-q"])
+
+
+def start_processes(world_size, port, folder, *arguments, **settings):
+    """Start the processes as torchrun does, and return their numbers."""
+
+    def run(rank):
+        os.environ.update(
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=str(port),
+            RANK=str(rank),
+            LOCAL_RANK=str(rank),
+            WORLD_SIZE=str(world_size),
+            LOCAL_WORLD_SIZE=str(world_size),
+        )
+        torch.set_num_threads(1)
+        elmo_train(arguments, f"{folder}.losses{rank}", **settings)
+
+    return [fork(lambda rank=rank: run(rank), wait=False) for rank in range(world_size)]
+
+
+def losses(log):
+    """The losses of each batch; those of a batch trained twice have to be the same."""
+    seen = {}
+    for line in log.read_text(encoding="utf-8").splitlines():
+        number, values = json.loads(line)
+        assert seen.setdefault(number, values) == values
+    return [seen[number] for number in sorted(seen)]
+
+
+def metrics(folder):
+    """The metrics of all epochs, without times."""
+    files = sorted(folder.glob("metrics_epoch_*.json"))
+    epochs = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    return [{k: v for k, v in epoch.items() if "seconds" not in k} for epoch in epochs]

@@ -1,0 +1,40 @@
+"""A step of training on a GPU, which is pretended where there is none."""
+
+import pytest
+
+from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
+from allennlp_elmo_plugin.training import LanguageModel, TextBatches, Trainer
+from tests.support.corpora import write_text
+from tests.support.pretend_gpu import count_waits, gpu_for_tests
+
+LSTM = {"dim": 6, "projection_dim": 4, "n_layers": 2}
+CHARACTERS = {"activation": "relu", "embedding": {"dim": 4}, "filters": [[1, 4], [2, 4]]}
+CHARACTERS.update(max_characters_per_token=50, n_characters=261, n_highway=1)
+
+
+def make_trainer(folder, device, num_samples, char_cnn):
+    write_text(folder / "text", 1, 100)
+    words = [word for word, _ in make_vocabulary(folder / "text", folder / "vocabulary")]
+    options = {"lstm": LSTM, "dropout": 0.2, **({"char_cnn": char_cnn} if char_cnn else {})}
+    settings = {"batch_size": 3, "num_steps": 4, "max_characters_per_token": char_cnn and 50}
+    text, validation = (
+        TextBatches(folder / "text", words, drop_last=drop_last, **settings)
+        for drop_last in (True, False)
+    )
+    model = LanguageModel(options, words, num_samples=num_samples)
+    return Trainer(model, text, validation, folder, device=device)
+
+
+@pytest.mark.parametrize("num_samples", [0, 20])
+@pytest.mark.parametrize("char_cnn", [CHARACTERS, None], ids=["characters", "words"])
+def test_a_step_waits_for_the_gpu_only_for_its_counts(num_samples, char_cnn, tmp_path):
+    with gpu_for_tests() as gpu:
+        trainer = make_trainer(tmp_path, gpu, num_samples, char_cnn)
+        trainer.model.train()
+        batches = iter(trainer.text)
+        trainer.step(next(batches))
+        trainer.model._warn._n_seen = 2**20  # The first words are counted.
+        batch = next(batches)
+        # One more is that of `clip_grad_norm_`, which the pretended GPU takes for one.
+        assert count_waits(lambda: trainer.step(batch)) == 2
+        batches.close()
