@@ -34,7 +34,7 @@ demo: $(INSTALLED)  ## Train, evaluate, export and use a small ELMo
 	PATH="$(abspath $(VENV))/bin:$$PATH" bash scripts/demo.sh
 
 .PHONY: pictures
-pictures: $(INSTALLED)  ## Train the demo and draw the pictures of the documentation (needs Chromium)
+pictures: $(INSTALLED)  ## Train the demo and draw the pictures of the documentation
 	PATH="$(abspath $(VENV))/bin:$$PATH" bash scripts/demo.sh demo
 	PYTHONPATH=. $(VENV)/bin/python scripts/pictures.py demo docs/pictures
 

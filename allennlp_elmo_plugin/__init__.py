@@ -7,7 +7,6 @@ import importlib
 import importlib.abc
 import sys
 from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,32 +26,6 @@ _MODULES = {
     "ElmoEmbedder": "embedding.embedder",
     "batch_to_ids": "elmo.elmo",
 }
-# Modules of an earlier version, which pickles name, and where their classes are now.
-_MOVED = {
-    **dict.fromkeys(("data", "models", "modules"), "plugin.components"),
-    "data.elmo_indexer": "plugin.components.elmo_indexer",
-    "models.bidirectional_lm": "plugin.components.bidirectional_lm",
-    "models.sampled_softmax_warnings": "training.sampled_softmax_warnings",
-    "models.token_perplexity": "training.means",
-    "modules.elmo": "plugin.components.elmo_token_embedder",
-    "modules.elmo_bilm": "elmo.elmo_bilm",
-    "modules.elmo_character_encoder": "elmo.elmo_character_encoder",
-    "modules.elmo_output_encoder": "plugin.components.elmo_output_encoder",
-    "modules.elmo_token_embedder": "plugin.components.elmo_token_embedder",
-}
-
-
-class _Moved(ModuleType):
-    """Stands where a module was, and imports it where it is now when a pickle needs a class."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # Others look through sys.modules for `__file__`.
-            raise AttributeError(name)
-        moved = _MOVED[self.__name__.removeprefix(f"{__name__}.")]
-        return getattr(importlib.import_module(f"{__name__}.{moved}"), name)
-
-
-sys.modules.update({f"{__name__}.{old}": _Moved(f"{__name__}.{old}") for old in _MOVED})
 
 
 def __getattr__(name: str) -> Any:

@@ -3,17 +3,14 @@ Draw the pictures of the documentation: `make pictures`.
 
     python scripts/pictures.py DEMO docs/pictures
 
-DEMO is the folder of `make demo`. Needs matplotlib, plotly and Chromium.
+DEMO is the folder of `make demo`. Needs matplotlib.
 """
 
 import re
-import shutil
-import subprocess
 import sys
 import textwrap
 from itertools import takewhile
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy
 
@@ -144,19 +141,11 @@ def draw_map(demo: Path, folder: Path) -> None:
     write_figure(found, str(folder / "word_map.svg"), "the Python language reference", "tiny")
 
 
-def take_picture(demo: Path, output: Path) -> None:
-    """Make the page of surprising words and take a picture of it in Chromium."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    browser = next(filter(None, map(shutil.which, names)))
-    with TemporaryDirectory() as folder:
-        page = Path(folder) / "surprise.html"
-        model = read_pretrained(str(demo / "elmo"))
-        title = "the model of the demo on held-out text"
-        write_surprise(model, read_text(demo)[-12:], str(page), title)
-        flags = "--headless --no-sandbox --hide-scrollbars --window-size=1000,890"
-        picture = f"--screenshot={output.absolute() / 'surprise.png'}"
-        command = [browser, *flags.split(), picture, page.as_uri()]
-        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+def draw_surprise(demo: Path, folder: Path) -> None:
+    """Colour the last sentences of the held-out text by the perplexities of the demo's model."""
+    title = "the model of the demo on held-out text"
+    model = read_pretrained(str(demo / "elmo"))
+    write_surprise(model, read_text(demo)[-12:], str(folder / "surprise.png"), title)
 
 
 def main() -> None:
@@ -167,7 +156,7 @@ def main() -> None:
     draw_senses(output)
     draw_curves({"Demo": read_run(str(demo / "elmo"))}, str(output / "training_curves.svg"))
     draw_map(demo, output)
-    take_picture(demo, output)
+    draw_surprise(demo, output)
 
 
 if __name__ == "__main__":

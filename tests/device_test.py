@@ -49,7 +49,7 @@ def test_embedder(initial_state, files, tmp_path):
 
 @pytest.mark.parametrize("options", [{}, {"output_format": "all"}, {"pooling": "mean"}])
 def test_batches_do_not_wait_for_a_gpu(options, files, tmp_path):
-    """While it computes one, the next is prepared; only words and parts that are new wait."""
+    """While it computes one, the next is prepared."""
     with gpu_for_tests():
         embedder = ElmoEmbedder(*files, 0)
 
@@ -59,7 +59,7 @@ def test_batches_do_not_wait_for_a_gpu(options, files, tmp_path):
             embedder.embed_file(text, str(tmp_path / "o"), **form)
 
         embed(1)
-        assert count_waits(lambda: embed(2)) == count_waits(lambda: embed(20)) > 0
+        assert count_waits(lambda: embed(20)) == 0
 
 
 @pytest.mark.parametrize("pooling", [None, "max"])

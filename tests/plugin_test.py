@@ -1,7 +1,6 @@
 """What `import allennlp_elmo_plugin` gives, and what AllenNLP makes of it."""
 
 import ast
-import pickle
 import re
 import subprocess
 import sys
@@ -9,9 +8,6 @@ import sys
 import pytest
 
 import allennlp_elmo_plugin
-from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.plugin.components import ElmoTokenEmbedder
-from allennlp_elmo_plugin.plugin.components.elmo_indexer import ELMoTokenCharactersIndexer
 
 # Starts AllenNLP as its command does.
 LOAD_PLUGINS = """
@@ -113,37 +109,3 @@ def test_order_of_imports(script, tmp_path, subprocess_environment):
     (tmp_path / "text").write_text("The bank of the river .\nA bank .\n", encoding="utf-8")
     command = [sys.executable, "-c", SCRIPTS[script]]
     subprocess.run(command, cwd=tmp_path, env=subprocess_environment, check=True, timeout=300)
-
-
-MOVED = {
-    "plugin.components.elmo_token_embedder\nElmo": "modules.elmo\nElmo",
-    "plugin.components.elmo_indexer": "data.elmo_indexer",
-    "plugin.components.elmo_token_embedder": "modules.elmo_token_embedder",
-    "elmo.elmo_bilm": "modules.elmo_bilm",
-    "elmo.elmo_character_encoder": "modules.elmo_character_encoder",
-}
-LOAD = """
-import pickle
-import sys
-
-for path in sys.argv[1:]:
-    with open(path, "rb") as file:
-        made, ids, expected = pickle.load(file)
-    assert not (made.eval()(ids) - expected).any() if ids is not None else made is not None
-"""
-
-
-def test_pickles_with_former_names_of_modules(tmp_path, subprocess_environment):
-    embedder = ElmoTokenEmbedder("tiny", "tiny", initial_state="zero").eval()
-    ids = allennlp_elmo_plugin.batch_to_ids([["A", "sentence"], ["Another"]])
-    cases = [(embedder, ids, embedder(ids).detach()), (ELMoTokenCharactersIndexer(), None, None)]
-    cases.append((ElmoEmbedder("tiny"), None, None))
-    for number, case in enumerate(cases):
-        pickled = pickle.dumps(case, protocol=2)  # where names of modules are lines
-        for module, former in MOVED.items():
-            new, old = (f"callennlp_elmo_plugin.{name}\n".encode() for name in (module, former))
-            assert number or new in pickled or "indexer" in module
-            pickled = pickled.replace(new, old)
-        (tmp_path / str(number)).write_bytes(pickled)
-    command = [sys.executable, "-c", LOAD, *map(str, sorted(tmp_path.iterdir()))]
-    subprocess.run(command, env=subprocess_environment, check=True, timeout=300)

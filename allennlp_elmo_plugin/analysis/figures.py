@@ -7,6 +7,7 @@ from typing import Any
 from allennlp_elmo_plugin.files.whole import PathLike, whole_file
 
 ENDINGS = (".svg", ".png", ".pdf")
+PAGE_ENDINGS = (".html", ".htm")
 
 _COLOURED = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
 _STYLE: dict[Any, Any] = {
@@ -15,6 +16,10 @@ _STYLE: dict[Any, Any] = {
     **dict.fromkeys(_COLOURED, "#7b8490"),
     **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
 }
+
+
+def is_page(output: str) -> bool:
+    return output.lower().endswith(PAGE_ENDINGS)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from allennlp_elmo_plugin.analysis.figures import figure, is_page
 from allennlp_elmo_plugin.analysis.sentence_probabilities import (
     perplexity_of,
     sentence_log_probabilities,
@@ -15,6 +16,10 @@ from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageMod
 from allennlp_elmo_plugin.progress import step_bar
 
 _MOST_BITS = math.log2(10_000)  # the surprise of words with the strongest colour
+_COLUMNS = 96  # characters in a line of a figure
+
+Word = tuple[str, float, bool, str]
+"""A word, the strength of its colour from 0 to 1, whether it is known, and its perplexities."""
 
 _PAGE = """\
 <!DOCTYPE html>
@@ -45,8 +50,9 @@ def write_surprise(
     device: str = "cpu",
 ) -> dict[str, float]:
     """
-    Write the sentences as a page with the surprise of each word, as `allennlp predict` computes it.
-    Return the perplexity of each direction; of several, also the geometric mean, `both`.
+    Write the sentences as a page (.html) or figure with the surprise of each word, as `allennlp
+    predict` computes it. Return the perplexity of each direction; of several, also the geometric
+    mean, `both`.
     """
     if model.softmax is None or model.words is None:
         raise ValueError(
@@ -55,7 +61,7 @@ def write_surprise(
         )
     bilm, softmax = model.bilm.to(device).eval(), model.softmax.to(device).eval()
     vocabulary = {word: index for index, word in enumerate(model.words)}
-    lines = [""] * len(sentences)
+    lines: list[list[Word]] = [[]] * len(sentences)
     losses = dict.fromkeys(model.options.directions, 0.0)  # nats
     lengths = [len(sentence) for sentence in sentences]
     n_predicted = sum(lengths) + len(sentences)
@@ -77,22 +83,54 @@ def write_surprise(
         losses["both"] = sum(losses.values()) / len(losses)
     perplexities = {name: perplexity_of(loss) for name, loss in losses.items()}
     figures = ", ".join(f"{name} {value:,.1f}" for name, value in perplexities.items())
-    page = _PAGE.format(title=html.escape(title), heading=figures, text="\n".join(lines))
+    if not is_page(output):
+        _draw(lines, output, f"Perplexity: {figures}", title)
+        return perplexities
+    text = "\n".join(f"<p>{' '.join(map(_span, line))}</p>" for line in lines)
+    page = _PAGE.format(title=html.escape(title), heading=figures, text=text)
     with whole_file(output) as staged:
         Path(staged).write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
     return perplexities
 
 
-def _line(words: list[str], bits: dict[str, list[float]], vocabulary: dict[str, int]) -> str:
-    """Return a sentence as a paragraph, each word with its surprise as its colour and title."""
-    spans = []
+def _line(words: list[str], bits: dict[str, list[float]], vocabulary: dict[str, int]) -> list[Word]:
+    """Return the words of a sentence with their surprise in bits by direction."""
+    line = []
     for word, *of_word in zip(words, *bits.values()):
         mean = sum(of_word) / len(of_word)
         named = zip([*bits, "mean"], [*of_word, mean])
         title = ", ".join(f"{name} 1 in {2 ** min(n, 99):,.4g}" for name, n in named)
-        strength = f"--bits: {min(1, mean / _MOST_BITS):.3f}"
-        mark = ""
-        if word not in vocabulary:
-            mark, title = " class=unknown", f"any unknown word: {title}"
-        spans.append(f'<span title="{title}" style="{strength}"{mark}>{html.escape(word)}</span>')
-    return f"<p>{' '.join(spans)}</p>"
+        line.append((word, min(1, mean / _MOST_BITS), word in vocabulary, title))
+    return line
+
+
+def _span(of_word: Word) -> str:
+    word, strength, is_known, title = of_word
+    mark, title = ("", title) if is_known else (" class=unknown", f"any unknown word: {title}")
+    style = f"--bits: {strength:.3f}"
+    return f'<span title="{title}" style="{style}"{mark}>{html.escape(word)}</span>'
+
+
+def _draw(lines: list[list[Word]], output: str, *headings: str) -> None:
+    """Draw the sentences as a figure, in letters of one width."""
+    places, row = [], 3.0
+    for line in lines:
+        column = 0
+        for word, strength, is_known, _ in line:
+            if column and column + len(word) > _COLUMNS:
+                column, row = 0, row + 1
+            places.append((column, row, word, strength, is_known))
+            column += len(word) + 1
+        row += 1.5
+    with figure(output, 8, row / 5) as axes:
+        axes.figure.set_layout_engine("none")
+        axes.set(xlim=(-1, _COLUMNS + 1), ylim=(row, 0), position=(0, 0, 1, 1))
+        axes.set_axis_off()
+        font = {"family": "monospace", "size": 9.5, "verticalalignment": "baseline"}
+        for number, heading in enumerate(headings):
+            axes.text(0, 1 + number, heading[:_COLUMNS])
+        for column, row, word, strength, is_known in places:
+            box = {"color": (0.84, 0.37, 0.16, 0.85 * strength * is_known), "lw": 0, "pad": 1}
+            axes.text(column, row, word, bbox=box, **font)
+            if not is_known:
+                axes.plot([column, column + len(word)], [row + 0.2] * 2, "#7b8490", lw=1)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from allennlp_elmo_plugin.analysis import word_map
-from allennlp_elmo_plugin.analysis.figures import ENDINGS
+from allennlp_elmo_plugin.analysis.figures import ENDINGS, PAGE_ENDINGS, is_page
 from allennlp_elmo_plugin.analysis.surprise import write_surprise
 from allennlp_elmo_plugin.analysis.training_curves import draw_curves, read_run
 from allennlp_elmo_plugin.commands import command
@@ -15,8 +15,7 @@ from allennlp_elmo_plugin.progress import counted
 from allennlp_elmo_plugin.text.lines import split_words
 
 MAX_SENTENCES = 1000
-_PAGE = (".html", ".htm")
-_PAGE_HELP = "the page (.html); replaced if it exists"
+_PAGE_HELP = f"the page (.html) or figure ({', '.join(ENDINGS)}); replaced if it exists"
 
 
 class Curves(command.Command):
@@ -43,8 +42,7 @@ class Map(command.Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        help = f"the page (.html) or figure ({', '.join(ENDINGS)}); replaced if it exists"
-        add("-o", "--output", required=True, metavar="FILE", help=help)
+        add("-o", "--output", required=True, metavar="FILE", help=_PAGE_HELP)
         add("--method", choices=[*word_map.METHODS], default="pca", help="how to place the vectors")
         colours = parser.add_mutually_exclusive_group()
         groups_help = "how many groups (senses) to find; default: what has a high silhouette"
@@ -54,8 +52,8 @@ class Map(command.Command):
         command.add_word_arguments(parser, word_map.MAX_OCCURRENCES)
 
     def run(self, args: argparse.Namespace) -> None:
-        package = "plotly" if args.output.lower().endswith(_PAGE) else "matplotlib"
-        _check_output(args.output, (*_PAGE, *ENDINGS), package, "scikit-learn")
+        package = "plotly" if is_page(args.output) else "matplotlib"
+        _check_output(args.output, (*PAGE_ENDINGS, *ENDINGS), package, "scikit-learn")
         labels: list[str] = []
         asked = args.word, _sentences(args, labels), args.method, args.max_occurrences
         result = word_map.make_map(command.embedder(args), *asked, labels, args.groups)
@@ -80,7 +78,10 @@ def _sentences(args: argparse.Namespace, labels: list[str]) -> Iterator[list[str
 
 
 class Surprise(command.Command):
-    """Colour each word of a text, of its first 1,000 sentences, by its perplexity."""
+    """
+    Colour each word of a text by its perplexity: of its first 1,000 sentences on a page, or of its
+    first 25 in a figure.
+    """
 
     name = "surprise"
 
@@ -93,10 +94,11 @@ class Surprise(command.Command):
         add("--cuda-device", type=int, default=-1, help="number of the GPU, -1 for the CPU")
 
     def run(self, args: argparse.Namespace) -> None:
-        _check_output(args.output, _PAGE)
+        packages = [] if is_page(args.output) else ["matplotlib"]
+        _check_output(args.output, (*PAGE_ENDINGS, *ENDINGS), *packages)
         model = read_pretrained(args.model)
         with_words = (line.words for _, line in command.read_lines(args.files) if line.words)
-        sentences = list(islice(with_words, MAX_SENTENCES))
+        sentences = list(islice(with_words, 25 if packages else MAX_SENTENCES))
         files, how_many = ", ".join(args.files), counted(len(sentences), "sentence")
         if not sentences:
             raise ValueError(f"{files}: has no words; give a tokenised text")

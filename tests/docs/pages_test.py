@@ -36,8 +36,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 PAGES.append(ROOT / "allennlp_elmo_plugin" / "pretrained" / "tiny" / "README.md")
 BLOCK = re.compile(r"(?:<!-- (not run|file): (.*) -->\n)?^```(\w*)\n(.*?)^```$", re.M | re.S)
 TASKS = {"SRL": "srl", "NER": "ner.txt", "COREF": "coref.gold_conll", "SNLI": "snli.jsonl"}
-OPTIONAL = {"accelerate", "datasets", "fugashi", "gensim", "my_ner", "pandas"}
-OPTIONAL.add("sentence_transformers")
+OPTIONAL = ("accelerate", "datasets", "fugashi", "gensim", "pandas", "sentence_transformers")
 
 
 @pytest.fixture
@@ -93,9 +92,11 @@ def test_what_a_page_shows_works(page, folder, monkeypatch):
 
 
 def lacks_package(code):
-    """Whether a block imports one of the packages that the tests' environment may lack."""
+    """Whether a block needs a package or an archive that the tests' environment may lack."""
     imported = re.findall(r"^(?:import|from) (\w+)", code, re.M)
-    return any(name in OPTIONAL and find_spec(name) is None for name in imported)
+    return "my_ner" in code or any(
+        name in OPTIONAL and find_spec(name) is None for name in imported
+    )
 
 
 def commands(code):
