@@ -30,7 +30,7 @@ help:  ## List these targets
 install: $(INSTALLED)  ## Set up the environment in VENV, once
 
 .PHONY: demo
-demo: $(INSTALLED)  ## Train, evaluate, export and use a small ELMo
+demo: $(INSTALLED)  ## Train, measure and use a small ELMo
 	PATH="$(abspath $(VENV))/bin:$$PATH" bash scripts/demo.sh
 
 .PHONY: pictures

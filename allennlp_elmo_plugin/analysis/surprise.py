@@ -113,7 +113,7 @@ def _span(of_word: Word) -> str:
 
 def _draw(lines: list[list[Word]], output: str, *headings: str) -> None:
     """Draw the sentences as a figure, in letters of one width."""
-    places, row = [], 3.0
+    places, row = [], 3.5
     for line in lines:
         column = 0
         for word, strength, is_known, _ in line:
@@ -130,7 +130,9 @@ def _draw(lines: list[list[Word]], output: str, *headings: str) -> None:
         for number, heading in enumerate(headings):
             axes.text(0, 1 + number, heading[:_COLUMNS])
         for column, row, word, strength, is_known in places:
-            box = {"color": (0.84, 0.37, 0.16, 0.85 * strength * is_known), "lw": 0, "pad": 1}
-            axes.text(column, row, word, bbox=box, **font)
+            strength *= 0.85 * is_known
+            box = {"color": (0.84, 0.37, 0.16, strength), "lw": 0, "pad": 1}
+            colour = {"color": "#22262b"} if strength > 0.4 else {}
+            axes.text(column, row, word, bbox=box, **font, **colour)
             if not is_known:
                 axes.plot([column, column + len(word)], [row + 0.2] * 2, "#7b8490", lw=1)

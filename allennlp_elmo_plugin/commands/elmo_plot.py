@@ -78,10 +78,7 @@ def _sentences(args: argparse.Namespace, labels: list[str]) -> Iterator[list[str
 
 
 class Surprise(command.Command):
-    """
-    Colour each word of a text by its perplexity: of its first 1,000 sentences on a page, or of its
-    first 25 in a figure.
-    """
+    """Colour each word of a text, its first 1,000 sentences (a figure: 25), by its perplexity."""
 
     name = "surprise"
 
@@ -115,7 +112,7 @@ class ElmoPlot(command.Command):
 
       allennlp elmo-plot curves my_model --output curves.svg
       allennlp elmo-plot map play text.txt --output play.html
-      allennlp elmo-plot surprise my_model/model.tar.gz text.txt --output surprise.html
+      allennlp elmo-plot surprise my_elmo text.txt --output surprise.html
     """
 
     name = "elmo-plot"

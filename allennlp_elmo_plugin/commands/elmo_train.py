@@ -78,10 +78,12 @@ class ElmoTrain(Command):
         setting("text.batch_size", "rows of a batch, for each process", **number)
         samples = {"type": lambda n: n if n == "auto" else int(n), "metavar": "N"}
         setting("model.num_samples", "negative samples; 0 for the full softmax; or auto", **samples)
-        setting("model.dropout", "of the inputs and outputs of LSTM layers", type=float)
+        rate: dict[str, Any] = {"type": float, "metavar": "X"}
+        setting("model.dropout", "of the inputs and outputs of LSTM layers", **rate)
         setting("model.precision", "of products", choices=["float32", "bfloat16"])
         setting("training.optimizer", "adam's rate rises, then falls to 0", choices=LEARNING_RATES)
-        setting("training.learning_rate", f"default: {LEARNING_RATES}", type=float)
+        rates = ", ".join(f"{value} for {name}" for name, value in LEARNING_RATES.items())
+        setting("training.learning_rate", f"default: {rates}", **rate)
         settings.add_argument("--seed", type=int, metavar="N", help="of weights and dropout")
 
     def run(self, args: argparse.Namespace) -> None:

@@ -24,7 +24,7 @@ _CARD = """\
 # ELMo: {name}
 
 A bidirectional language model for contextual word vectors (ELMo, Peters et al. 2018), in the layout
-of the published models. Exported by `allennlp elmo-export` of allennlp_elmo_plugin.
+of the published models. Written by allennlp_elmo_plugin.
 
 {facts}
 

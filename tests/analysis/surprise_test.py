@@ -51,6 +51,26 @@ def test_words_have_the_surprise_that_predict_computes(name, tmp_path):
     assert perplexities == pytest.approx({key: math.exp(loss) for key, loss in losses.items()})
 
 
+def test_a_figure_has_the_words_and_the_strength_of_the_page(tmp_path):
+    pytest.importorskip("matplotlib")
+    _, model = make(OPTIONS["characters"], tmp_path)
+    words = list(model.vocab.get_token_to_index_vocabulary("lm_tokens"))
+    pretrained = PretrainedLanguageModel("it", model.options, words, model.bilm, model.softmax)
+    text = [TEXT[0], "<script> the".split(), ["the"] * 60]
+    for name in ("a.html", "a.svg"):
+        assert write_surprise(pretrained, text, str(tmp_path / name), "a title")["both"] > 1
+    page, figure = (tmp_path / name for name in ("a.html", "a.svg"))
+    page, figure = page.read_text(encoding="utf-8"), figure.read_text(encoding="utf-8")
+    drawn = [html.unescape(text) for text in re.findall("<!-- (.*) -->", figure)]
+    assert drawn[0] == re.search("<h1>(.*)</h1>", page)[1] and drawn[1] == "a title"
+    assert drawn[2:] == [word for sentence in text for word in sentence]
+    strengths = re.findall('style="--bits: (.*?)"(.*?)>', page)
+    expected = [0.0 if unknown else 0.85 * float(bits) for bits, unknown in strengths]
+    opacities = re.findall('#d65e29; fill-opacity: (.*?)"', figure)
+    assert list(map(float, opacities)) == pytest.approx([*filter(None, expected)], abs=1e-3)
+    assert figure.count("stroke: #7b8490") == sum(word not in words for word in drawn[2:])
+
+
 def test_models_that_cannot_predict_are_refused(tmp_path):
     _, model = make(OPTIONS["characters"], tmp_path)
     words = list(model.vocab.get_token_to_index_vocabulary("lm_tokens"))
