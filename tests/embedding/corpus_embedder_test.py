@@ -46,7 +46,9 @@ def embed(files, text, path, initial_state="settled", batch_size=4, batch_tokens
         ("average", "float32", "zero", lambda layers: layers.mean(0)),
     ],
 )
-def test_every_line_has_layers(files, tmp_path, output_format, dtype, state, select, compression):
+def test_every_line_has_layers(
+    files, tmp_path, output_format, dtype, state, select, compression, caplog
+):
     odd = {"A b .\r": ["A", "b", "."], "": [], "\tA\u00a0b  c\x1cd ": ["A\u00a0b", "c\x1cd"]}
     lines = [*odd, "  ", *make_text(40).split("\n")]
     sentences = [*odd.values(), [], *(line.split(" ") if line else [] for line in lines[4:])]
@@ -68,6 +70,7 @@ def test_every_line_has_layers(files, tmp_path, output_format, dtype, state, sel
             assert file[name].shape == (1,) and json.loads(file[name][0]) == keys
             assert h5py.check_string_dtype(file[name].dtype).length is None
     embed(files, "", tmp_path / "nothing", forget_sentences=True)
+    assert caplog.messages[-1:] == ["the input: is empty, so the output has no sentences"]
     assert read_arrays(tmp_path / "nothing") == {}
 
 
