@@ -39,6 +39,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "data_loader.num_workers": 1,
         "data_loader.batches_per_epoch": 8,
         "trainer.num_gradient_accumulation_steps": 2,
+        "trainer.moving_average": {"type": "exponential", "decay": 0.9},
         "trainer.num_epochs": 4,
     },
     "token_model": {
