@@ -196,8 +196,16 @@ class ResumableTrainer(GradientDescentTrainer):
             super()._try_train()  # It skips all epochs and loads the best weights.
             return self._progress.metrics, n_completed - 1
         signals: list[int] = getattr(self._checkpointer, "signals", [])
-        with noted_signals(signals, is_worker=self._distributed):
-            return super()._try_train()
+        try:
+            with noted_signals(signals, is_worker=self._distributed):
+                return super()._try_train()
+        except RuntimeError as error:
+            if not re.search("does not support (sparse|dense) gradients", str(error)):
+                raise
+            raise ConfigurationError(
+                f"trainer: {type(self.optimizer).__name__} can't train a sampled softmax or a "
+                'token embedding, with sparse gradients: use "dense_sparse_adam" or "adagrad"'
+            ) from error
 
 
 class _Progress(TrainerCallback):

@@ -106,6 +106,14 @@ def test_killed_at_any_write(whole, tmp_path):
     assert_equal_runs(folder, whole / "run")
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sparse_adam", "rmsprop"])
+def test_an_optimizer_for_one_kind_of_gradients(optimizer, data, tmp_path):
+    config = write_config(tmp_path, data, {"trainer.optimizer": {"type": optimizer, "lr": 0.01}})
+    message = "can't train a sampled softmax or a token embedding.* use .dense_sparse_adam"
+    with pytest.raises(ConfigurationError, match=message):
+        train_here(config, tmp_path / "run")
+
+
 def test_another_text_is_refused(data, whole, tmp_path):
     shutil.copytree(data, tmp_path / "data")
     config = write_config(tmp_path, tmp_path / "data", {})
