@@ -70,10 +70,9 @@ class BiLstm(torch.nn.Module):
         self.carried.reset(mask)
 
     @property
-    def _states(self) -> list[torch.Tensor] | None:
-        """Copies of the carried states, as in AllenNLP's `ElmoLstm`."""
-        states = self.carried.states
-        return None if states is None else [state.clone() for state in states]
+    def _states(self) -> States | None:
+        """The carried states, as in AllenNLP's `ElmoLstm`: the next call reads changes in place."""
+        return self.carried.states
 
     @_states.setter
     def _states(self, states: Sequence[torch.Tensor] | None) -> None:

@@ -120,9 +120,9 @@ def check_sentences(batch: Any) -> list[list[str]]:
                 f"words: {sentence[:40].split()}, or of letters: list(...). Pass a single "
                 "sentence as [sentence]"
             )
-        if not isinstance(sentence, Iterable):
+        if not isinstance(sentence, Iterable) or isinstance(sentence, Mapping):
             raise ValueError(
-                f"sentence {number} is {sentence!r}, but a sentence is a list of words; where "
+                f"sentence {number} is {sentence!r:.40}, but a sentence is a list of words; where "
                 'it is missing, pass an empty one, as fillna("") of a pandas column does'
             )
         words = list(sentence)

@@ -148,7 +148,13 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     model_help = f"the language model: {ELMO_HELP}; or the path or address of its options (JSON)"
     add("--options-file", metavar="MODEL", help=f"{model_help}; default: tiny")
     add("--weight-file", metavar="FILE", help="its weights, if they are not beside the options")
-    add("--cuda-device", type=int, default=-1, help="number of the GPU, -1 for the CPU")
+    add_cuda_device(parser)
+
+
+def add_cuda_device(parser: argparse.ArgumentParser) -> None:
+    """Add `--cuda-device`, which is at least -1."""
+    help = "number of the GPU, -1 for the CPU"
+    parser.add_argument("--cuda-device", type=gpu_number, default=-1, metavar="N", help=help)
 
 
 def add_word_arguments(parser: argparse.ArgumentParser, max_occurrences: int) -> None:
@@ -165,6 +171,13 @@ def positive(text: str) -> int:
     """Return a whole number that is at least 1."""
     if int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return int(text)
+
+
+def gpu_number(text: str) -> int:
+    """Return the number of a GPU, or -1 for the CPU."""
+    if int(text) < -1:
+        raise argparse.ArgumentTypeError(f"{text} is no GPU: give 0, 1, ..., or -1 for the CPU")
     return int(text)
 
 

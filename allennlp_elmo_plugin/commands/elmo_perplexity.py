@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from allennlp_elmo_plugin.commands.command import ELMO_HELP, TEXT_HELP, Command
+from allennlp_elmo_plugin.commands.command import ELMO_HELP, TEXT_HELP, Command, add_cuda_device
 from allennlp_elmo_plugin.pretrained.find_model import find_model
 from allennlp_elmo_plugin.pretrained.language_model import read_model
 from allennlp_elmo_plugin.pretrained.training_run import evaluation_settings
@@ -28,7 +28,7 @@ class ElmoPerplexity(Command):
         add = parser.add_argument
         add("model", metavar="MODEL", help=f"model.tar.gz, the folder of a run, or a {ELMO_HELP}")
         add("text", nargs="+", metavar="TEXT", help=TEXT_HELP)
-        add("--cuda-device", type=int, default=-1, help="number of the GPU, -1 for the CPU")
+        add_cuda_device(parser)
 
     def run(self, args: argparse.Namespace) -> None:
         with find_model(args.model, for_training=True) as files:

@@ -88,7 +88,7 @@ class Surprise(command.Command):
         add("model", metavar="MODEL", help=model_help)
         add("files", nargs="+", metavar="FILES", help=command.TEXT_HELP)
         add("-o", "--output", required=True, metavar="FILE", help=_PAGE_HELP)
-        add("--cuda-device", type=int, default=-1, help="number of the GPU, -1 for the CPU")
+        command.add_cuda_device(parser)
 
     def run(self, args: argparse.Namespace) -> None:
         packages = [] if is_page(args.output) else ["matplotlib"]

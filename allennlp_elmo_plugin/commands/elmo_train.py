@@ -12,7 +12,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from allennlp_elmo_plugin.commands.command import ELMO_HELP, TEXT_HELP, Command, positive
+from allennlp_elmo_plugin.commands.command import (
+    ELMO_HELP,
+    TEXT_HELP,
+    Command,
+    gpu_number,
+    positive,
+)
 from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
 from allennlp_elmo_plugin.commands.elmo_vocab import write_vocabulary
 from allennlp_elmo_plugin.files.json_file import read_json_object, to_json
@@ -65,7 +71,8 @@ class ElmoTrain(Command):
         help = "of `elmo-vocab`; default: that of --from, or the words that TEXT has twice or more"
         add("--vocab", metavar="FOLDER", help=help)
         add("--resume", action="store_true", help="continue the run in DIR")
-        add("--cuda-device", type=int, metavar="N", help="-1 for the CPU; default: a GPU, if any")
+        help = "-1 for the CPU; default: a GPU, if any"
+        add("--cuda-device", type=gpu_number, metavar="N", help=help)
         settings = parser.add_argument_group("settings, by default those of the size")
 
         def setting(name: str, help: str, **others: Any) -> None:

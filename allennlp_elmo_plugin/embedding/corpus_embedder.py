@@ -188,6 +188,8 @@ class CorpusEmbedder:
                     missing.append(number)
                 bar.set_postfix_str(f"{summary['sentences']:,} sentences", refresh=False)
                 bar.update(lines.position - bar.n)
+        if not summary["lines"]:
+            logger.warning(f"{lines.name}: is empty, so the output has no sentences")
         summary["missing_parts"] = sum(not folder.has(number) for number in missing)
         return summary
 

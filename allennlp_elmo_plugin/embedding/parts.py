@@ -57,7 +57,11 @@ class PartsFolder:
         if not self.has_parts():
             with self._write("settings.json") as new:
                 new.write(json.dumps(settings).encode())
-        saved = json.loads((self._path / "settings.json").read_text())
+        try:
+            saved = dict(json.loads((self._path / "settings.json").read_text()))
+        except (TypeError, ValueError) as error:
+            advice = "damaged; start again (`--force` without `--resume`)"
+            raise ValueError(f"{self._path / 'settings.json'}: {advice}") from error
         for key in sorted({*saved, *settings}):
             if saved.get(key) != settings.get(key):
                 raise ValueError(
@@ -136,6 +140,8 @@ class PartsFolder:
         except OSError as error:
             new.unlink(missing_ok=True)
             message = f"{error.strerror}; the other parts are safe: make room, then `--resume`"
+            if not self._path.exists():
+                message = "the folder was removed during the run; start again"
             raise OSError(error.errno, message, str(self._path / name)) from error
 
 

@@ -11,6 +11,8 @@ from allennlp_elmo_plugin.files.json_file import shown
 MAX_EXPANSION = 100
 """How many times its size a compressed file may unpack to. Trained weights hardly compress."""
 
+_MAX_OBJECTS, _MAX_NAME_LENGTH = 10_000, 1000
+
 
 def allowance(size: int) -> int:
     """Return how many bytes a compressed file of this size may unpack to: at least 64 MiB."""
@@ -28,6 +30,8 @@ def open_weight_file(path: str | os.PathLike[str]) -> Iterator[Any]:
     if not os.path.exists(path):
         raise FileNotFoundError(f"{path}: no such weight file")
     try:
+        if not os.path.isfile(path):
+            raise ValueError("a folder, a device or a pipe")
         weight_file = h5py.File(os.fspath(path), "r")
         datasets = float_datasets(weight_file)
     except Exception as error:  # h5py has no class for the errors of HDF5
@@ -60,7 +64,14 @@ def open_weight_file(path: str | os.PathLike[str]) -> Iterator[Any]:
 def float_datasets(weight_file: Any) -> list[tuple[str, Any]]:
     """Return the datasets of floating-point numbers in a file, without following links."""
     items: list[tuple[str | bytes, Any]] = []
-    weight_file.visititems(lambda *item: items.append(item))
+
+    def add(*item: Any) -> None:
+        if len(items) == _MAX_OBJECTS or len(item[0]) > _MAX_NAME_LENGTH:
+            text = f"more than {_MAX_OBJECTS:,} objects, or a name longer than {_MAX_NAME_LENGTH:,}"
+            raise ValueError(text)
+        items.append(item)
+
+    weight_file.visititems(add)
     # A name may not be UTF-8.
     return [(os.fsdecode(name), item) for name, item in items if is_float(item)]
 

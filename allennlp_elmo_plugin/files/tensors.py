@@ -15,6 +15,8 @@ def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
     """Return a state dict of floating-point tensors, mapped to memory if torch >= 1.6 wrote it."""
     size, advice = os.path.getsize(path), "use weights that torch.save wrote from a state dict"
     try:
+        if not os.path.isfile(path):
+            raise ValueError("a folder, a device or a pipe")
         is_zip = zipfile.is_zipfile(path)
         if is_zip:
             with zipfile.ZipFile(path) as archive:

@@ -21,6 +21,8 @@ from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.progress import step_bar
 
 _CHUNK_BYTES = 2**20
+_MAX_MEMBERS = 10_000
+_TOO_MANY = f"it has more than {_MAX_MEMBERS:,} files and folders"
 _TOO_LARGE = f"it unpacks to more than {MAX_EXPANSION} times its size, which no trained model does"
 _ZIP_START, _GZIP_START = b"PK", b"\x1f\x8b"
 
@@ -91,6 +93,8 @@ def _unpack(path: str, source: str, folder: Path) -> None:
 
 def _zip_members(file: IO[bytes], max_bytes: int) -> Iterator[tuple[str, Any]]:
     with zipfile.ZipFile(file) as archive:
+        if len(archive.infolist()) > _MAX_MEMBERS:
+            raise ValueError(_TOO_MANY)
         members = [member for member in archive.infolist() if not member.is_dir()]
         # No more is read of a file than its header says.
         if sum(member.file_size for member in members) > max_bytes:
@@ -103,7 +107,9 @@ def _tar_members(file: IO[bytes], max_bytes: int) -> Iterator[tuple[str, Any]]:
     stream: Any = _LimitedGzip(fileobj=file)
     stream.max_bytes = max_bytes
     with tarfile.open(fileobj=stream, mode="r|") as archive:
-        for member in archive:
+        for number, member in enumerate(archive):
+            if number == _MAX_MEMBERS:
+                raise ValueError(_TOO_MANY)
             # A sparse file may be larger than what is read of the stream.
             if member.isreg() and not member.issparse():
                 yield member.name, archive.extractfile(member)

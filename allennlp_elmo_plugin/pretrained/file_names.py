@@ -71,7 +71,7 @@ def has_options(folder: Path) -> bool:
 
 def first_file(folder: Path, names: Iterable[str]) -> Path | None:
     """Return the first of these files that a folder has."""
-    return next((folder / name for name in names if (folder / name).exists()), None)
+    return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
 def find_options_file(folder: Path) -> Path | None:

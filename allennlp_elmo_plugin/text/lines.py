@@ -40,6 +40,7 @@ class TextLines:
         self._stored: Any = file
         self._is_gzip = not hasattr(file, "encoding") and _start(file).startswith(_GZIP)
         self._file: Any = gzip.GzipFile(fileobj=file) if self._is_gzip else file
+        self._size_at_start = self.size
         self.number = 0  # of lines that have been read
         self.offset = 0  # bytes of text that have been read
 
@@ -91,6 +92,9 @@ class TextLines:
         for line in iter(self.read_line, b""):
             sentence = self.decode(without_mark(line).strip())
             yield SentenceLine(self.number - 1, sentence, split_words(line))
+        if self.size != self._size_at_start:
+            sizes = f"from {self._size_at_start or 0:,} to {self.size or 0:,} bytes"
+            raise ValueError(f"{self.name}: changed while it was read, {sizes}; repeat the command")
 
     def decode(self, line: bytes) -> str:
         """Decode (a part of) the line that was read last."""

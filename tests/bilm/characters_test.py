@@ -65,6 +65,7 @@ def test_only_a_batch_of_sentences_is_accepted():
     for batch, message in (
         ("a text", r"got the text 'a text' instead of .*: \[\['a', 'text'\]\]"),
         ([["a"], "b c"], r"sentence 1 is the string 'b c'.*\['b', 'c'\]"),
+        ([{"a": 1}], "sentence 0 is {'a': 1}, but a sentence is a list of words"),
         ([[b"a"]], "sentence 0 has the word b'a', a bytes"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -91,7 +91,7 @@ def test_cached_words_equal_the_originals(elmo_pair, arguments, caplog):
 
 
 def test_carried_states_by_allennlps_name(elmo_pair):
-    """Some programs take them for vectors of sentences, set them, or reset some rows."""
+    """Some programs take them for vectors of sentences, set or edit them, or reset rows."""
     first, second = elmo_pair("three layers"), elmo_pair("three layers")
     lstms, other_lstms = ([elmo._elmo_lstm._elmo_lstm for elmo in pair] for pair in (first, second))
     assert [lstm._states for lstm in lstms] == [None, None]
@@ -103,6 +103,11 @@ def test_carried_states_by_allennlps_name(elmo_pair):
     assert_same(second, BATCHES[4])
     for other in other_lstms:
         other.reset_states(torch.tensor([True, False, True, False, False]))
+    assert_same(second, BATCHES[4])
+    for other in other_lstms:
+        other._states[1][:, 1:3] = 0.5
+        with pytest.raises(TypeError):
+            other._states[0] = torch.zeros_like(other._states[0])
     assert_same(second, BATCHES[4])
     for other in other_lstms:
         other._states = None

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import signal
 from contextlib import suppress
 from functools import partial
@@ -46,7 +47,9 @@ def embed(files, text, path, initial_state="settled", batch_size=4, batch_tokens
         ("average", "float32", "zero", lambda layers: layers.mean(0)),
     ],
 )
-def test_every_line_has_layers(files, tmp_path, output_format, dtype, state, select, compression):
+def test_every_line_has_layers(
+    files, tmp_path, output_format, dtype, state, select, compression, caplog
+):
     odd = {"A b .\r": ["A", "b", "."], "": [], "\tA\u00a0b  c\x1cd ": ["A\u00a0b", "c\x1cd"]}
     lines = [*odd, "  ", *make_text(40).split("\n")]
     sentences = [*odd.values(), [], *(line.split(" ") if line else [] for line in lines[4:])]
@@ -68,6 +71,7 @@ def test_every_line_has_layers(files, tmp_path, output_format, dtype, state, sel
             assert file[name].shape == (1,) and json.loads(file[name][0]) == keys
             assert h5py.check_string_dtype(file[name].dtype).length is None
     embed(files, "", tmp_path / "nothing", forget_sentences=True)
+    assert caplog.messages[-1:] == ["the input: is empty, so the output has no sentences"]
     assert read_arrays(tmp_path / "nothing") == {}
 
 
@@ -235,6 +239,24 @@ def test_a_disk_that_is_full(files, tmp_path):
         assert set(os.listdir(tmp_path)) == {"expected", *left}
     embed(files, text, path, resume=True)
     assert_same_files(path, tmp_path / "expected")
+
+
+def test_a_folder_that_is_damaged_or_removed(files, tmp_path):
+    text, path = make_text(20), tmp_path / "o"
+    interrupt(files, text, path, 2)
+    for settings in ("{", "[1]", "3"):
+        (tmp_path / "o.parts" / "settings.json").write_text(settings)
+        with pytest.raises(ValueError, match="o.parts/settings.json: damaged; start again"):
+            embed(files, text, path, resume=True)
+
+    def remove(*args):
+        shutil.rmtree(tmp_path / "o.parts")
+        torch_save(*args)
+
+    torch_save = torch.save
+    with patch.object(torch, "save", remove):
+        with pytest.raises(OSError, match="the folder was removed during the run; start again"):
+            embed(files, text, path, overwrite=True)
 
 
 def test_what_a_killed_run_began_is_overwritten(files, tmp_path, monkeypatch):

@@ -1,3 +1,7 @@
+import os
+import time
+import tracemalloc
+
 import h5py
 import numpy as np
 import pytest
@@ -71,11 +75,29 @@ def test_only_numbers_of_the_file_itself_are_found(path):
     assert len(names) == 2 and "\udcff" in names
 
 
+@pytest.mark.parametrize("name, n_files", [("x" * 60_000, 1), ("x", 11_000)])
+def test_too_many_or_too_long_names(name, n_files, path):
+    """Refused at once: with all paths, this file of 1 MB would take gigabytes."""
+    with h5py.File(path, "w") as file:
+        group = file
+        for i in range(20 if n_files == 1 else n_files):
+            group = (group if n_files == 1 else file).create_group(f"{name}{i}")
+    tracemalloc.start()
+    start = time.process_time()
+    with pytest.raises(ValueError, match="more than 10,000 objects, or a name longer than 1,000"):
+        with open_weight_file(path):
+            pass
+    assert time.process_time() - start < 5 and tracemalloc.get_traced_memory()[1] < 2**25
+    tracemalloc.stop()
+
+
 def test_no_file_of_weights(path, tmp_path):
     path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    os.mkfifo(tmp_path / "pipe")
     for name, message in (
         ("weights.hdf5", "not an HDF5 file, or one cut off"),
         ("", "not an HDF5 file"),
+        ("pipe", "not an HDF5 file, .*a pipe"),
         ("missing", "no such weight file"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=f"{name}: {message}"):

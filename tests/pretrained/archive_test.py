@@ -2,6 +2,7 @@ import gzip
 import io
 import os
 import tarfile
+import time
 import zipfile
 from contextlib import contextmanager
 
@@ -102,6 +103,16 @@ def test_archives_without_one_model(read):
     names = {"options.json", "b/options.json"}
     assert set(read(pack(files=dict.fromkeys(names, b"")))) == names
     assert set(read(pack(files={"a/b/x_options.json": b""}))) == {"x_options.json"}
+
+
+def test_archives_of_many_folders_are_refused(read):
+    many = [f"{i}/options.json" for i in range(11_000)]
+    start = time.process_time()
+    with pytest.raises(ValueError, match=f"{UNPACKED} .it has more than 10,000 files and folders"):
+        read(pack(*[member(name, tarfile.DIRTYPE) for name in many]))
+    with pytest.raises(ValueError, match=f"{UNPACKED} .it has more than 10,000 files and folders"):
+        read(pack_zip(dict.fromkeys(many, b"")), compressed=False)
+    assert time.process_time() - start < 20
 
 
 def test_folders_and_errors(tmp_path):

@@ -109,6 +109,18 @@ def test_files(kind, read, tmp_path, monkeypatch):
                 pass
 
 
+@pytest.mark.parametrize("kind", ["plain", "gzip"])
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_text_that_changes_while_it_is_read(change, kind, tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(stored(b"a b\n" * 10, kind))
+    with open_lines(path) as lines:
+        next(iterator := iter(lines))
+        os.truncate(path, lines.size + change)
+        with pytest.raises(ValueError, match="text: changed while it was read, from .* bytes"):
+            list(iterator)
+
+
 def test_what_is_not_utf8_is_named():
     files = [io.BytesIO(b"good\nna\xefve\n"), io.BytesIO(gzip.compress(b"good\nna\xefve\n"))]
     files.append(io.TextIOWrapper(io.BytesIO(b"\xefve\n"), encoding="utf-8"))

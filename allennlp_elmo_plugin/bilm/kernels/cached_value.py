@@ -1,6 +1,7 @@
 """What inference computes from parameters once and keeps: packed weights and word vectors."""
 
 import itertools
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Self, TypeVar
@@ -13,16 +14,13 @@ from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors
 
 T = TypeVar("T")
 
-# How many numbers of a parameter each call compares.
-_SAMPLE_SIZE = 16
-
 
 class CachedValue(Generic[T]):
     """
     A value that is computed again when its parameters change: their storage, version or, unless
-    they are frozen and on a GPU, a sample of their numbers. After editing a few numbers through
-    `.data`, or any on a GPU, call `train()` or `eval()` of the `CachingModule`. Threads may share
-    it. Copies and pickles are empty.
+    they are frozen and on a GPU, a number of each row and column. After editing a few numbers
+    through `.data`, or any frozen ones on a GPU, call `train()` or `eval()` of the `CachingModule`.
+    Threads may share it. Copies and pickles are empty.
     """
 
     def __init__(self) -> None:
@@ -74,9 +72,13 @@ def _version(parameter: torch.Tensor) -> tuple[int, int]:
 
 
 def _some_numbers(parameter: torch.Tensor) -> torch.Tensor:
-    """Return a view of about `_SAMPLE_SIZE` numbers of a parameter, including the last."""
+    """Return a view that has the last number, and at least one of each row and each column."""
     values = parameter.detach().flatten()
-    stride = max(1, values.numel() // _SAMPLE_SIZE)
+    n_columns = max(1, parameter.shape[1:].numel())
+    # At most n_columns, it misses no row. At most n_rows and coprime, it misses no column.
+    stride = max(1, min(n_columns, values.numel() // n_columns))
+    while math.gcd(stride, n_columns) > 1:
+        stride -= 1
     return values[(values.numel() - 1) % stride :: stride]
 
 

@@ -26,7 +26,8 @@ class TruncatedBpttDataLoader(DataLoader):
 
     batches_per_epoch : `int`, optional (default = `None`)
         End an epoch of the trainer after this many batches instead of a pass over the text; the
-        next epoch continues there.
+        next epoch continues there. A reader with `drop_last` false, as for evaluation, ignores it
+        and reads every word.
     num_workers : `int`, optional (default = `0`)
         With 1 or more, a thread reads a few batches ahead. `start_method` is ignored.
     """
@@ -47,6 +48,8 @@ class TruncatedBpttDataLoader(DataLoader):
             )
         self.reader = reader
         self.data_path = data_path
+        if not reader.settings["drop_last"]:  # The config of training is that of evaluation, too.
+            batches_per_epoch = None
         # A missing file is named before anything is trained.
         self._batches = reader.text_batches(
             data_path, batches_per_epoch=batches_per_epoch, read_ahead=bool(num_workers)

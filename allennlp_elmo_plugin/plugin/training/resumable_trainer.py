@@ -124,11 +124,18 @@ class ResumableTrainer(GradientDescentTrainer):
     def _maybe_restore_checkpoint(self) -> None:
         scheduler: Any = self._learning_rate_scheduler
         end = getattr(scheduler, "total_steps", None)
+        average = self._moving_average
+        own = {} if average is None else dict(vars(average))
         super()._maybe_restore_checkpoint()
         if self._progress is None or not self._progress.processes:
             return
         if end is not None:
             scheduler.total_steps = end  # `num_epochs` may have been raised.
+        if average is not None:
+            saved = average._shadows
+            vars(average).update(own)  # AllenNLP would average copies of the parameters.
+            for name, shadow in average._shadows.items():
+                shadow.copy_(saved[name])
         n_processes = len(self._progress.processes)
         if n_processes != self._world_size:
             raise ConfigurationError(
@@ -151,7 +158,11 @@ class ResumableTrainer(GradientDescentTrainer):
             self._best_model_filename = best
         if is_best and self._primary:
             remove(best)  # In case it is a link to a checkpoint
+            if average is not None:
+                average.assign_average_value()
             self._save_model_state(best)
+            if average is not None:
+                average.restore()
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
         if self._progress is None:
@@ -185,8 +196,16 @@ class ResumableTrainer(GradientDescentTrainer):
             super()._try_train()  # It skips all epochs and loads the best weights.
             return self._progress.metrics, n_completed - 1
         signals: list[int] = getattr(self._checkpointer, "signals", [])
-        with noted_signals(signals, is_worker=self._distributed):
-            return super()._try_train()
+        try:
+            with noted_signals(signals, is_worker=self._distributed):
+                return super()._try_train()
+        except RuntimeError as error:
+            if not re.search("does not support (sparse|dense) gradients", str(error)):
+                raise
+            raise ConfigurationError(
+                f"trainer: {type(self.optimizer).__name__} can't train a sampled softmax or a "
+                'token embedding, with sparse gradients: use "dense_sparse_adam" or "adagrad"'
+            ) from error
 
 
 class _Progress(TrainerCallback):

@@ -22,6 +22,7 @@ from allennlp_elmo_plugin.training.evaluation import metrics_table
 # `train_model_from_args` before it imports plugins, so replacing that has no effect.)
 _train_model_from_file = train.train_model_from_file
 
+_PROGRAMS = ("allennlp", "allennlp-elmo-plugin", "__main__.py")
 _MODULES_OF_CONFIGS = {"allennlp.common.params", "allennlp.common.from_params"}
 # The packages whose errors about a value in a config say what is wrong
 _PACKAGES = ("allennlp", "allennlp_elmo_plugin", "cached_path", "torch")
@@ -38,7 +39,7 @@ def train_model_from_file(
     line for a user's mistake.
     """
     program = Path(sys.argv[0]).name
-    if sys.argv[1:2] != ["train"] or program not in ("allennlp", "__main__.py"):
+    if sys.argv[1:2] != ["train"] or program not in _PROGRAMS:
         # A user's own program gets the exceptions.
         return _train_model_from_file(
             parameter_filename, serialization_dir, overrides, *args, **kwargs

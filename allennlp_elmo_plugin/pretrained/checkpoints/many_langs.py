@@ -138,6 +138,8 @@ def _read_architecture(folder: Path) -> dict[str, Any]:
 def _read_dictionary(path: Path, n_rows: int, needed: Sequence[str]) -> dict[str, int]:
     """Return the ids of keys, for a table of so many rows; without one, no file is needed."""
     ids: dict[str, int] = {}
+    if n_rows and path.exists() and not path.is_file():
+        raise ValueError(f"{path}: a folder, a device or a pipe; give a file")
     try:
         lines = path.read_bytes().decode("utf-8").split("\n") if n_rows else []
     except UnicodeDecodeError as error:

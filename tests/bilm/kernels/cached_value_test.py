@@ -28,6 +28,18 @@ def test_a_value_is_made_again_when_a_parameter_changes(change, shape):
     assert value.get(parameters, object, "another key") is not after
 
 
+@pytest.mark.parametrize("shape", [(7,), (8, 8), (12, 5), (5, 12), (32, 8), (9, 16), (6, 4, 3)])
+def test_a_change_of_any_row_or_column_is_noticed(shape):
+    """Also one of a trainable parameter on a GPU"""
+    with gpu_for_tests() as gpu:
+        for weight in (torch.randn(shape), torch.randn(shape, device=gpu, requires_grad=True)):
+            value, rows = CachedValue(), weight.data.view(len(weight), -1)
+            for part in [*rows, *rows.T]:
+                before = value.get([weight], object)
+                part.add_(1)
+                assert value.get([weight], object) is not before
+
+
 def test_frozen_parameters_on_a_gpu_are_not_compared():
     with gpu_for_tests() as gpu:
         parameter, value = torch.ones(3, 5, device=gpu), CachedValue()

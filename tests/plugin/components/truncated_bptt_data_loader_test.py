@@ -49,6 +49,14 @@ def test_epochs_are_the_passes_of_the_reader(make, corpus, n_batches, num_worker
         assert len(loaded) == len(loader) and len(loaded) == (n_batches or len(loaded))
 
 
+def test_evaluation_reads_the_whole_text_each_time(make, corpus):
+    reader = TruncatedBpttLmReader(4, 9, None, drop_last=False)
+    loader, expected = make(reader, batches_per_epoch=2), list(make(reader))
+    assert len(loader) == len(expected) > 2
+    for _ in range(2):
+        assert_equal(list(loader), expected)
+
+
 def test_settings_that_are_refused(make, tmp_path):
     with pytest.raises(ConfigurationError, match="Extra parameters"):
         make(batch_size=4)

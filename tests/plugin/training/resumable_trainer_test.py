@@ -39,6 +39,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "data_loader.num_workers": 1,
         "data_loader.batches_per_epoch": 8,
         "trainer.num_gradient_accumulation_steps": 2,
+        "trainer.moving_average": {"type": "exponential", "decay": 0.9},
         "trainer.num_epochs": 4,
     },
     "token_model": {
@@ -103,6 +104,14 @@ def test_killed_at_any_write(whole, tmp_path):
         n_files += 2
     assert n_files > 30
     assert_equal_runs(folder, whole / "run")
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sparse_adam", "rmsprop"])
+def test_an_optimizer_for_one_kind_of_gradients(optimizer, data, tmp_path):
+    config = write_config(tmp_path, data, {"trainer.optimizer": {"type": optimizer, "lr": 0.01}})
+    message = "can't train a sampled softmax or a token embedding.* use .dense_sparse_adam"
+    with pytest.raises(ConfigurationError, match=message):
+        train_here(config, tmp_path / "run")
 
 
 def test_another_text_is_refused(data, whole, tmp_path):

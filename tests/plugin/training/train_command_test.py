@@ -80,12 +80,15 @@ def test_interrupted_and_recovered(number, training, config, whole, tmp_path, mo
 def test_stopped_before_anything_is_saved(config, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(train, "train_model", MagicMock(side_effect=KeyboardInterrupt))
     monkeypatch.chdir(tmp_path)
-    program = "/some/allennlp_elmo_plugin/__main__.py"
-    run(config, "-f", "-s", "run", status=130, program=program)
-    assert capsys.readouterr().err.splitlines()[-1] == (
-        "interrupted before anything was saved; start again with: "
-        f"python -m allennlp_elmo_plugin train {config} -s run"
-    )
+    for program, shown in (
+        ("/some/allennlp_elmo_plugin/__main__.py", "python -m allennlp_elmo_plugin"),
+        ("/bin/allennlp-elmo-plugin", "allennlp-elmo-plugin"),
+    ):
+        run(config, "-f", "-s", "run", status=130, program=program)
+        assert capsys.readouterr().err.splitlines()[-1] == (
+            "interrupted before anything was saved; start again with: "
+            f"{shown} train {config} -s run"
+        )
     monkeypatch.setattr(sys, "argv", ["mine.py", "train"])
     with pytest.raises(KeyboardInterrupt):  # the function, in a user's own programs
         train.train_model_from_file(str(config), str(tmp_path / "run"))

@@ -1,6 +1,7 @@
 """The files of ELMoForManyLangs: what may be missing or wrong, and what can't be done with them."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -88,6 +89,18 @@ def test_missing_files(folder):
 def test_wrong_dictionaries(name, text, message, folder):
     (folder / name).write_bytes(text)
     with pytest.raises(ValueError, match=f"{folder}.*{message}"):
+        ElmoEmbedder(str(folder))
+
+
+@pytest.mark.parametrize("name", ["word.dic", "encoder.pkl"])
+def test_devices_and_pipes_are_not_read(name, folder):
+    (folder / name).unlink()
+    (folder / name).symlink_to("/dev/zero")
+    with pytest.raises(ValueError, match=f"{folder}/{name}: .*a device or a pipe"):
+        ElmoEmbedder(str(folder))
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(ValueError, match=f"{folder}/{name}: .*a device or a pipe"):
         ElmoEmbedder(str(folder))
 
 
