@@ -1,11 +1,9 @@
 """The interface of ELMoForManyLangs."""
 
-from collections.abc import Sequence
-
 import numpy
 import torch
 
-from allennlp_elmo_plugin.bilm.characters import check_sentences
+from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.whole import PathLike
 
@@ -22,9 +20,7 @@ class Embedder:
         self._embedder = ElmoEmbedder(model_dir, initial_state="zero", device=device)
         self.batch_size = batch_size
 
-    def sents2elmo(
-        self, sents: Sequence[Sequence[str]], output_layer: int = -1
-    ) -> list[numpy.ndarray]:
+    def sents2elmo(self, sents: Sentences, output_layer: int = -1) -> list[numpy.ndarray]:
         """
         Return the vectors of each tokenised sentence, shape `(words, dim)`: those of a layer or, by
         default, the average of all layers. For -2, return all layers, `(layers, words, dim)`.

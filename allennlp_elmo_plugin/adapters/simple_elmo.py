@@ -1,17 +1,14 @@
 """The interface of simple_elmo."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy
 import torch
 
-from allennlp_elmo_plugin.bilm.characters import check_sentences
+from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences
 from allennlp_elmo_plugin.embedding.batches import Layers
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.whole import PathLike
-
-Texts = Sequence[Sequence[str]]
 
 
 class ElmoModel:
@@ -34,7 +31,7 @@ class ElmoModel:
         return "The model is now loaded."
 
     def get_elmo_vectors(
-        self, texts: Texts, warmup: bool = True, layers: Layers = "average", session: Any = None
+        self, texts: Sentences, warmup: bool = True, layers: Layers = "average", session: Any = None
     ) -> numpy.ndarray:
         """
         Return the vectors of the words of tokenised sentences, shape `(sentences, words, dim)`,
@@ -49,13 +46,13 @@ class ElmoModel:
         return vectors
 
     def get_elmo_vector_average(
-        self, texts: Texts, warmup: bool = True, layers: Layers = "average", session: Any = None
+        self, texts: Sentences, warmup: bool = True, layers: Layers = "average", session: Any = None
     ) -> numpy.ndarray:
         """Return the means over the words, scaled to length 1: `(sentences, [layers,] dim)`."""
         sentences = self._start(texts, warmup)
         options: Any = {"batch_size": self.batch_size, "normalize_embeddings": True}
         return self._embedder.encode(sentences, "mean", layers, **options)
 
-    def _start(self, texts: Texts, warmup: bool) -> list[list[str]]:
+    def _start(self, texts: Sentences, warmup: bool) -> list[list[str]]:
         self._embedder.elmo_bilm.initial_state = "settled" if warmup else "zero"
         return check_sentences(texts)

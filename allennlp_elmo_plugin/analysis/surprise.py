@@ -18,8 +18,8 @@ from allennlp_elmo_plugin.progress import step_bar
 _MOST_BITS = math.log2(10_000)  # the surprise of words with the strongest colour
 _COLUMNS = 96  # characters in a line of a figure
 
+# A word, the strength of its colour from 0 to 1, whether it is known, and its perplexities
 Word = tuple[str, float, bool, str]
-"""A word, the strength of its colour from 0 to 1, whether it is known, and its perplexities."""
 
 _PAGE = """\
 <!DOCTYPE html>
@@ -113,26 +113,23 @@ def _span(of_word: Word) -> str:
 
 def _draw(lines: list[list[Word]], output: str, *headings: str) -> None:
     """Draw the sentences as a figure, in letters of one width."""
-    places, row = [], 3.5
-    for line in lines:
-        column = 0
-        for word, strength, is_known, _ in line:
-            if column and column + len(word) > _COLUMNS:
-                column, row = 0, row + 1
-            places.append((column, row, word, strength, is_known))
-            column += len(word) + 1
-        row += 1.5
-    with figure(output, 8, row / 5) as axes:
-        axes.figure.set_layout_engine("none")
-        axes.set(xlim=(-1, _COLUMNS + 1), ylim=(row, 0), position=(0, 0, 1, 1))
-        axes.set_axis_off()
-        font = {"family": "monospace", "size": 9.5, "verticalalignment": "baseline"}
+    with figure(output, 8, 1) as axes:
         for number, heading in enumerate(headings):
             axes.text(0, 1 + number, heading[:_COLUMNS])
-        for column, row, word, strength, is_known in places:
-            strength *= 0.85 * is_known
-            box = {"color": (0.84, 0.37, 0.16, strength), "lw": 0, "pad": 1}
-            colour = {"color": "#22262b"} if strength > 0.4 else {}
-            axes.text(column, row, word, bbox=box, **font, **colour)
-            if not is_known:
-                axes.plot([column, column + len(word)], [row + 0.2] * 2, "#7b8490", lw=1)
+        row = 3.5
+        for line in lines:
+            column = 0
+            for word, strength, is_known, _ in line:
+                if column and column + len(word) > _COLUMNS:
+                    column, row = 0, row + 1
+                strength *= 0.85 * is_known
+                box = {"color": (0.84, 0.37, 0.16, strength), "lw": 0, "pad": 1}
+                colour = {"color": "#22262b"} if strength > 0.4 else {}
+                axes.text(column, row, word, family="monospace", size=9.5, bbox=box, **colour)
+                if not is_known:
+                    axes.plot([column, column + len(word)], [row + 0.2] * 2, "#7b8490", lw=1)
+                column += len(word) + 1
+            row += 1.5
+        axes.set_axis_off()
+        axes.set(xlim=(-1, _COLUMNS + 1), ylim=(row, 0), position=(0, 0, 1, 1))
+        axes.figure.set(layout_engine="none", size_inches=(8, row / 5))
