@@ -76,7 +76,9 @@ class BiLstm(torch.nn.Module):
 
     @_states.setter
     def _states(self, states: Sequence[torch.Tensor] | None) -> None:
-        self.carried.states = None if states is None else (states[0].detach(), states[1].detach())
+        # As a list, one of which a program may replace: flair moves states between devices.
+        own: Any = None if states is None else [state.detach() for state in states]
+        self.carried.states = own
 
     def start(self) -> CarriedState:
         """Return what sentences start from by default: the carried state if `stateful`, or zero."""

@@ -54,6 +54,7 @@ def folder(tmp_path, monkeypatch):
     for name in ("my_train.txt", "my_valid.txt"):
         write_text(tmp_path / name, 0, 40)
     make_vocabulary("my_train.txt", "my_vocab")
+    shutil.copy("my_vocab/vocab.txt", "my_elmo")
     with open("sentences.txt", "rb") as file:
         ElmoEmbedder("my_elmo").embed_file(file, "layers.hdf5", "top", batch_size=None)
     monkeypatch.setenv("ELMO", "tiny")
