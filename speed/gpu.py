@@ -1,6 +1,6 @@
 """
-Speed of embedding and training on a GPU. First checks that the numbers are those of the CPU. If
-AllenNLP is installed, also measures embedding with its module.
+Speed of embedding and training on a GPU, and of a whole file. First checks that the numbers are
+those of the CPU. If AllenNLP is installed, also measures embedding with its module.
 
 ```
 python -m speed.gpu
@@ -9,10 +9,14 @@ python -m speed.gpu
 
 import argparse
 import importlib.util
+import io
 import tempfile
+import time
+from typing import Any
 
 import torch
 
+from allennlp_elmo_plugin import ElmoEmbedder
 from allennlp_elmo_plugin.bilm.characters import sentences_to_character_ids
 from speed.report import take_turns
 from speed.workload import (
@@ -28,6 +32,12 @@ from speed.workload import (
 
 _BATCH_SIZES = (1, 32, 128)
 _TRAINING_ROWS = 64
+_FILES = {
+    "top": {"output_format": "top"},
+    "all": {"output_format": "all"},
+    "pooled": {"output_format": "top", "pooling": "mean"},
+}
+_FILE_SENTENCES = 9_000  # 200,000 words
 _TOLERANCE = {"float32": 1e-4, "bfloat16": 0.05}  # A GPU sums in another order.
 
 
@@ -52,6 +62,11 @@ def main() -> None:
         for precision in _TOLERANCE:
             row = _training(size, precision, args.rounds)
             print(f"| {_TRAINING_ROWS} | {size} | {precision} | {row} |", flush=True)
+        print("\n| embed_file, layers | model | precision | words/s |\n|---|---|---|---|")
+        for precision in _TOLERANCE:
+            for name, options in _FILES.items():
+                speed = _file(size, precision, options)
+                print(f"| {name} | {size} | {precision} | {speed:,.0f} |", flush=True)
 
 
 @torch.no_grad()
@@ -110,6 +125,19 @@ def _training(size: str, precision: str, rounds: int) -> str:
     seconds = take_turns({"step": step}, on_gpu)["step"]
     speed = _TRAINING_ROWS * NUM_STEPS / seconds
     return f"{speed:,.0f} | {torch.cuda.max_memory_allocated() / 1e9:.2f}"
+
+
+def _file(size: str, precision: str, options: dict[str, Any]) -> float:
+    """Return the words/s of the wall, from a file to a file, of the second of two runs."""
+    text = [" ".join(words) for words in Corpus().sentences(_FILE_SENTENCES)]
+    with tempfile.TemporaryDirectory() as folder:
+        embedder = ElmoEmbedder(*write_model(size, folder), 0, precision=precision)
+        for _ in range(2):
+            start = time.perf_counter()
+            file, output = io.StringIO("\n".join(text)), f"{folder}/layers.hdf5"
+            made = embedder.embed_file(file, output, batch_size=None, overwrite=True, **options)
+            seconds = time.perf_counter() - start
+    return made["tokens"] / seconds
 
 
 def _check(actual: torch.Tensor, expected: torch.Tensor, precision: str) -> None:
