@@ -25,10 +25,14 @@ def test_a_quick_look_at_every_workload(tmp_path, monkeypatch, capsys):
 def test_on_a_gpu(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["speed.gpu", "--sizes", "tiny", "--rounds", "1"])
     monkeypatch.setattr(gpu, "_BATCH_SIZES", (1, 3))
+    monkeypatch.setattr(gpu, "_FILE_SENTENCES", 3)
     with gpu_for_tests():
         gpu.main()
     rows = [row.split(" | ") for row in capsys.readouterr().out.splitlines() if "| tiny" in row]
     expected = [[f"| {n}", precision] for precision in ("float32", "bfloat16") for n in (1, 3)]
     expected += [["| 64", "float32"], ["| 64", "bfloat16"]]
+    expected += [
+        [f"| {name}", p] for p in ("float32", "bfloat16") for name in ("top", "all", "pooled")
+    ]
     assert [[row[0], row[2]] for row in rows] == expected
-    assert [len(row) for row in rows] == [6, 6, 6, 6, 5, 5]
+    assert [len(row) for row in rows] == [6, 6, 6, 6, 5, 5, *[4] * 6]
