@@ -13,7 +13,7 @@ from allennlp_elmo_plugin.pretrained.downloads import cached_path
 from allennlp_elmo_plugin.pretrained.file_names import CONFIG_FILE, OPTIONS_FILE, TRAINING_FILE
 
 PUBLISHED_ADDRESS = "https://allennlp.s3.amazonaws.com/models/elmo/"
-"""Where AllenNLP's models are. A stranger's file can have nothing else downloaded."""
+"""The address of AllenNLP's models. Of the addresses in a model's files, only these are opened."""
 
 _MAX_ORIGINS = 16  # training runs that each started from the one before
 _MANY_SAMPLES = 8192  # of `"num_samples": "auto"`, for a much larger vocabulary
@@ -45,8 +45,10 @@ def archived_options(folder: Path, n_words: int, depth: int = 0) -> BiLmOptions:
         raise ValueError(f"{source}: {text}")
     if values is None:
         path, name = folder / OPTIONS_FILE, model.get("options_file")
-        if isinstance(name, str) and (name.startswith(PUBLISHED_ADDRESS) or os.path.isfile(name)):
+        if isinstance(name, str) and name.startswith(PUBLISHED_ADDRESS):
             path = Path(cached_path(name))
+        elif isinstance(name, str) and os.path.isfile(name):
+            path = Path(name)
         if not path.exists():
             raise ValueError(
                 f'{source}: "model.options_file" is {reprlib.repr(name)}, which is not a file '

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.pretrained import training_run as language_model_archive
+from allennlp_elmo_plugin.pretrained import training_run
 from allennlp_elmo_plugin.pretrained.training_run import archived_options, set_options
 
 OPTIONS = {"lstm": {"dim": 7, "projection_dim": 5}}
@@ -72,22 +72,19 @@ def test_options_file(run, monkeypatch):
     """A file here is read as options; of addresses, only those of published models are followed."""
     downloads = []
     own = run / "options.json"
-
-    def cached_path(address):
-        if address != str(own):
-            downloads.append(address)
-        return str(own)
-
-    monkeypatch.setattr(language_model_archive, "cached_path", cached_path)
+    monkeypatch.setattr(training_run, "cached_path", lambda name: downloads.append(name) or own)
     os.mkfifo("pipe")
     for name in ("/dev/zero", "pipe", "http://127.0.0.1:9/x", "hf://a/b", str(own), PROGRAM, None):
         write(run, options_file=name)
         fails(run, '"model.options_file" is .*, which is not a file here.*"include_in_archive"')
     own.write_text(json.dumps(OPTIONS), encoding="utf-8")
-    for name in (str(own), "http://127.0.0.1:9/x", None):
+    # Whoever wrote the working folder may have put a path of this name there.
+    Path("http:/127.0.0.1:9").mkdir(parents=True)
+    Path("http:/127.0.0.1:9/there").write_bytes(own.read_bytes())
+    for name in (str(own), "http://127.0.0.1:9/x", "http://127.0.0.1:9/there", None):
         write(run, options_file=name)
         assert archived_options(run, 9) == EXPECTED and not downloads
-    address = f"{language_model_archive.PUBLISHED_ADDRESS}x/options.json"
+    address = f"{training_run.PUBLISHED_ADDRESS}x/options.json"
     write(run, options_file=address)
     assert archived_options(run, 9) == EXPECTED and downloads == [address]
     own.write_text("text", encoding="utf-8")
