@@ -8,8 +8,8 @@ from typing import Any
 
 from allennlp_elmo_plugin.analysis.figures import figure
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.pretrained.checkpoints.training_run import archived_options
 from allennlp_elmo_plugin.pretrained.file_names import CONFIG_FILE, OPTIONS_FILE
-from allennlp_elmo_plugin.pretrained.training_run import archived_options
 from allennlp_elmo_plugin.text.vocabulary import VOCABULARY_FOLDER, read_vocabulary_folder
 
 Curves = dict[str, list[tuple[float, float]]]  # by name: epochs trained, and perplexity

@@ -12,7 +12,6 @@ from allennlp_elmo_plugin.files.whole import PathLike, output_folder, whole_file
 from allennlp_elmo_plugin.pretrained import file_names as files
 from allennlp_elmo_plugin.pretrained.find_model import find_model
 from allennlp_elmo_plugin.pretrained.language_model import read_model
-from allennlp_elmo_plugin.pretrained.model_card import read_training
 from allennlp_elmo_plugin.pretrained.publish import PUBLISHED_FILES, write_published
 from allennlp_elmo_plugin.pretrained.weight_file import WEIGHT_DTYPES
 from allennlp_elmo_plugin.text import vocabulary
@@ -82,7 +81,7 @@ def _write(name: str, folder: Path, title: str, zipped: bool, precision: str) ->
     """Write the files of an export to a folder."""
     with find_model(name, for_training=True) as source:
         model = read_model(source, source.vocabulary)
-        config, metrics = read_training(source)
+        config, metrics = source.layout.read_training(source)
         card = source.options.parent / files.CARD_FILE
         if not config and card.is_file():
             shutil.copyfile(card, folder / files.CARD_FILE)  # It has the licence.

@@ -4,9 +4,9 @@ import argparse
 from pathlib import Path
 
 from allennlp_elmo_plugin.commands.command import ELMO_HELP, TEXT_HELP, Command, add_cuda_device
+from allennlp_elmo_plugin.pretrained.checkpoints.training_run import evaluation_settings
 from allennlp_elmo_plugin.pretrained.find_model import find_model
 from allennlp_elmo_plugin.pretrained.language_model import read_model
-from allennlp_elmo_plugin.pretrained.training_run import evaluation_settings
 from allennlp_elmo_plugin.training.evaluation import evaluate, metrics_table
 from allennlp_elmo_plugin.training.language_model import LanguageModel
 from allennlp_elmo_plugin.training.text_batches import TextBatches

@@ -18,6 +18,7 @@ from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, CachingM
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import Precision
 from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, model_call
 from allennlp_elmo_plugin.bilm.model import BiLm, BiLmOutput
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.elmo.elmo_character_encoder import (
     ElmoCharacterEncoder,
@@ -27,8 +28,7 @@ from allennlp_elmo_plugin.elmo.elmo_character_encoder import (
 )
 from allennlp_elmo_plugin.elmo.many_langs_encoder import ManyLangsEncoder
 from allennlp_elmo_plugin.files.whole import PathLike
-from allennlp_elmo_plugin.pretrained.checkpoints import many_langs
-from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import datasets
+from allennlp_elmo_plugin.pretrained.checkpoints.many_langs import ManyLangsOptions
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import load
 from allennlp_elmo_plugin.pretrained.find_model import find_model
 
@@ -38,6 +38,12 @@ PaddedLayers = dict[str, torch.Tensor | list[torch.Tensor]]
 
 MAX_CACHED_WORDS = 50_000
 INITIAL_STATES: tuple[str, ...] = get_args(InitialState)
+
+# By the options that a layout reads
+_ENCODERS: dict[type[BiLmOptions], type[ElmoCharacterEncoder]] = {
+    BiLmOptions: ElmoCharacterEncoder,
+    ManyLangsOptions: ManyLangsEncoder,
+}
 
 
 class ElmoBiLm(CachingModule, BiLm):
@@ -61,24 +67,16 @@ class ElmoBiLm(CachingModule, BiLm):
         if precision == "int8" and requires_grad:
             raise ValueError("the precision int8 has no gradient: set requires_grad to false")
         with find_model(options_file, weight_file) as files, files.open() as (options, weights):
-            is_many_langs = isinstance(options, many_langs.ManyLangsOptions)
-            if not is_many_langs:  # first: options may ask for a million layers
-                weights.check(datasets(options))
-            kind = ManyLangsEncoder if is_many_langs else ElmoCharacterEncoder
-            encoder = kind(None, None, requires_grad, (options, files))
+            encoder = _ENCODERS[type(options)](None, None, requires_grad, (options, files))
             # The forget biases include the 1.0, as in AllenNLP's state dicts.
             super().__init__(replace(options, dropout=0.0), 0.0, encoder, "meta")
-            if is_many_langs:
-                table = many_langs.many_langs_datasets(self.state_dict())
-                weights.check(table)
-            else:
-                table = list(datasets(options, self.forget_bias))
-            load(self, table, weights)
+            self.layout = files.layout
+            load(self, self.layout.datasets(self), weights)
         self.set_precision(precision)
         encoder.max_cached_words = max_cached_words
         # For a warning about words that are cut, as those whose code points are read are not
         width = encoder.options.max_characters_per_token
-        self.max_characters = sys.maxsize if is_many_langs else width
+        self.max_characters = width if encoder.reads_bytes else sys.maxsize
         self.initial_state: InitialState = initial_state
         self._elmo_lstm.stateful = initial_state == "carried"
         self._settled: CachedValue[FixedState] = CachedValue()
@@ -176,8 +174,7 @@ class ElmoBiLm(CachingModule, BiLm):
         return {"token_embedding": vectors, "mask": mask}
 
     def _has_plain_encoder(self) -> bool:
-        kinds = ElmoCharacterEncoder, ManyLangsEncoder
-        return any(is_plain(self._token_embedder, kind) for kind in kinds)
+        return any(is_plain(self._token_embedder, kind) for kind in _ENCODERS.values())
 
     def _embed_words(self, sentences: Sequence[Sequence[str]]) -> tuple[torch.Tensor, PackedBatch]:
         if self._has_plain_encoder():

@@ -17,9 +17,10 @@ from allennlp_elmo_plugin.bilm.characters import (
 )
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.whole import PathLike
+from allennlp_elmo_plugin.pretrained.checkpoints.layout import ModelFiles
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import load
-from allennlp_elmo_plugin.pretrained.find_model import ModelFiles, find_model
+from allennlp_elmo_plugin.pretrained.find_model import find_model
 
 
 class ElmoCharacterEncoder(CharacterEncoder):
@@ -28,6 +29,7 @@ class ElmoCharacterEncoder(CharacterEncoder):
     the character ids of sentences, and computes the vectors of the tokens.
     """
 
+    reads_bytes = True
     _beginning_of_sentence_characters: torch.Tensor  # (max_characters,)
     _end_of_sentence_characters: torch.Tensor  # (max_characters,)
 
@@ -43,10 +45,9 @@ class ElmoCharacterEncoder(CharacterEncoder):
             return
         with find_model(options_file, weight_file) as files, files.open() as (options, weights):
             encoder_only = replace(options, n_layers=0)
-            weights.check(datasets(encoder_only), parts=("char_embed", "CNN"))
             self._make(options, files, requires_grad)
             modules = torch.nn.ModuleDict({"_token_embedder": self})
-            load(modules, datasets(encoder_only), weights)
+            load(modules, datasets(encoder_only), weights, parts=("char_embed", "CNN"))
 
     def _make(self, options: BiLmOptions, files: ModelFiles, requires_grad: bool) -> None:
         if options.char_cnn is None:

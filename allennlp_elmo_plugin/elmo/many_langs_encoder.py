@@ -12,7 +12,7 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import padded_rows
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.elmo.elmo_character_encoder import ElmoCharacterEncoder
 from allennlp_elmo_plugin.pretrained.checkpoints import many_langs
-from allennlp_elmo_plugin.pretrained.find_model import ModelFiles
+from allennlp_elmo_plugin.pretrained.checkpoints.layout import ModelFiles
 
 # Neither UTF-8 nor a row of character ids begins with this byte.
 _WORD = b"\xff"
@@ -27,6 +27,7 @@ class ManyLangsEncoder(ElmoCharacterEncoder):
 
     boundary_words = (many_langs.BEGIN_SENTENCE, many_langs.END_SENTENCE)
     keeps_tables = False
+    reads_bytes = False
     _word_embedding_weights: torch.Tensor
 
     def _make(self, options: Any, files: ModelFiles, requires_grad: bool) -> None:

@@ -14,7 +14,6 @@ from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences
 from allennlp_elmo_plugin.bilm.kernels.memory import copy_to
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
-from allennlp_elmo_plugin.elmo.many_langs_encoder import ManyLangsEncoder
 from allennlp_elmo_plugin.progress import step_bar
 
 logger = logging.getLogger(__name__)
@@ -82,8 +81,7 @@ class BatchEmbedder:
         if output_format not in OUTPUT_FORMATS:
             raise ValueError(f"the layers {output_format!r} are none of {OUTPUT_FORMATS}")
         batch = check_sentences(batch)
-        # As in AllenNLP, carried states stay if no sentence has a token; not in ELMoForManyLangs.
-        if any(batch) or (batch and isinstance(self.elmo_bilm.token_layer, ManyLangsEncoder)):
+        if any(batch) or (batch and not self.elmo_bilm.layout.skips_empty_batches):
             return self._embed(batch, output_format)
         layers = [self.elmo_bilm.num_layers] if output_format == "all" else []
         rows = torch.empty(0, self.elmo_bilm.get_output_dim(), device="cpu")

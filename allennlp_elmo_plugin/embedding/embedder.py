@@ -18,7 +18,6 @@ from allennlp_elmo_plugin.bilm.carried_state import InitialState
 from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import Precision
 from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
-from allennlp_elmo_plugin.elmo.many_langs_encoder import ManyLangsEncoder
 from allennlp_elmo_plugin.embedding.batches import POOLINGS, BatchEmbedder, Layers, Pooling, pool
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, Neighbours, embed_word, nearest
@@ -241,11 +240,11 @@ class ElmoEmbedder(BatchEmbedder):
     def save(self, folder: PathLike) -> None:
         """Write the model to a folder, which is then another name of it."""
         os.makedirs(folder, exist_ok=True)
-        if not isinstance(self.elmo_bilm.token_layer, ManyLangsEncoder):
+        if not self.elmo_bilm.layout.read_only:
             self.elmo_bilm.options.write(Path(folder, OPTIONS_FILE))
             write_weights(Path(folder, WEIGHT_FILE), self.elmo_bilm)
             return
-        with find_model(*self._names) as files:  # no code writes this layout
+        with find_model(*self._names) as files:
             if not files.options.parent.samefile(folder):
                 shutil.copytree(files.options.parent, folder, dirs_exist_ok=True)
 

@@ -1,31 +1,20 @@
 """Find or download the files of a pretrained model by any of their names, and open them."""
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import torch
+from typing import Any
 
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.files.json_file import MAX_BYTES, read_json_object, shown
-from allennlp_elmo_plugin.files.tensors import read_tensors
 from allennlp_elmo_plugin.files.whole import PathLike
 from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.pretrained.archive import is_archive, model_folder
-from allennlp_elmo_plugin.pretrained.checkpoints.many_langs import open_many_langs
-from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import (
-    Weights,
-    open_weights,
-    options_of_shapes,
-    read_options,
-    weights_of_state_dict,
-)
-from allennlp_elmo_plugin.pretrained.checkpoints.tensorflow_checkpoint import find_checkpoint
+from allennlp_elmo_plugin.pretrained.checkpoints import LAYOUTS
+from allennlp_elmo_plugin.pretrained.checkpoints.bilm_tf import only_options
+from allennlp_elmo_plugin.pretrained.checkpoints.layout import ModelFiles
+from allennlp_elmo_plugin.pretrained.checkpoints.training_run import PUBLISHED_ADDRESS
 from allennlp_elmo_plugin.pretrained.downloads import cached_path
-from allennlp_elmo_plugin.pretrained.training_run import PUBLISHED_ADDRESS, archived_options
 
 _BUNDLED = "tiny"
 BUNDLED_MODEL = Path(__file__).resolve().with_name(_BUNDLED)
@@ -47,64 +36,6 @@ def _published(name: str, file_name: str) -> str:
 
 DEFAULT_OPTIONS_FILE = _published("original", names.OPTIONS_FILE)
 DEFAULT_WEIGHT_FILE = _published("original", names.WEIGHT_FILE)
-
-
-class ModelFiles(NamedTuple):
-    """
-    The files of a language model on this machine. `source` is its name in messages. `options` is
-    options.json, the config.json of a training run or of ELMoForManyLangs, or the same as `weights`
-    if their shapes tell the options. `weights` is an HDF5 file, the prefix of a TensorFlow
-    checkpoint, or a state dict. `softmax` is `None` if there is none, or if `weights` has it.
-    """
-
-    source: str
-    options: Path
-    weights: Path
-    softmax: Path | None = None
-    vocabulary: Path | None = None
-
-    @property
-    def is_run(self) -> bool:
-        return self.options.name == names.CONFIG_FILE and not self.is_many_langs  # or its archive
-
-    @property
-    def is_many_langs(self) -> bool:
-        return self.weights.name == names.ENCODER_FILE
-
-    @property
-    def is_pair(self) -> bool:
-        """Whether these are options.json and an HDF5 file, as AllenNLP reads them."""
-        return not self.is_run and self.weights.suffix == ".hdf5"
-
-    @contextmanager
-    def open(self) -> Iterator[tuple[BiLmOptions, Weights]]:
-        """Open the weights, and read the options. Errors in the block name the training's text."""
-        folder = self.options.parent
-        try:
-            if self.is_run:
-                tensors = read_tensors(self.weights)
-                n_words = tensors.get("softmax.bias", torch.empty(0)).numel()
-                options = archived_options(folder, n_words)
-                yield options, weights_of_state_dict(str(self.weights), tensors, options)
-            elif self.is_many_langs:
-                yield open_many_langs(folder)
-            else:
-                with open_weights(self.weights, self.softmax) as weights:
-                    if self.options == self.weights:
-                        values = options_of_shapes(weights)
-                    else:
-                        values = read_json_object(self.options)
-                    yield read_options(values, str(self.options), weights), weights
-        except ValueError as error:
-            raise ValueError(f"{error}{_trained_on(folder)}") from error
-
-
-def _trained_on(folder: Path) -> str:
-    """Return what ELMoForManyLangs' config.json and NLPL's meta.json say about the text."""
-    paths = filter(Path.is_file, (folder / names.CONFIG_FILE, folder / "meta.json"))
-    content = "".join(path.read_bytes()[:MAX_BYTES].decode("utf-8", "replace") for path in paths)
-    texts = re.findall(r'"(?:train_path|language)": *"([^"\\]+)"', content)
-    return f" (trained on {shown(', '.join(dict.fromkeys(texts)), 200)})" if texts else ""
 
 
 @contextmanager
@@ -160,9 +91,10 @@ def find_model(
         if options.endswith(".hdf5"):
             raise ValueError(f"{options}: these are weights; options_file comes before weight_file")
         paths = find_file(options, names.OPTIONS_FILE), find_file(weights, names.WEIGHT_FILE)
-        yield _with_others(source, *paths)
+        yield _files(source, *paths)
     elif name.endswith(".index") or (not os.path.exists(name) and os.path.exists(f"{name}.index")):
-        yield _with_options(source, Path(name.removesuffix(".index")))
+        weights = name.removesuffix(".index")
+        yield _files(source, only_options(Path(weights).parent), weights)
     else:
         is_weights = options is None or name.endswith(".hdf5")
         path = find_file(name, names.WEIGHT_FILE if is_weights else names.OPTIONS_FILE)
@@ -170,9 +102,9 @@ def find_model(
             with model_folder(path, source) as folder:
                 yield _files_in(folder, source, for_training)
         elif is_weights:
-            yield _with_others(source, _beside(name, names.OPTIONS_FILE, default), path)
+            yield _files(source, _beside(name, names.OPTIONS_FILE, default), path)
         else:
-            yield _with_others(source, path, _beside(name, names.WEIGHT_FILE))
+            yield _files(source, path, _beside(name, names.WEIGHT_FILE))
 
 
 def _beside(name: str, file_name: str, default: str | None = None) -> str:
@@ -193,49 +125,18 @@ def _beside(name: str, file_name: str, default: str | None = None) -> str:
 
 def _files_in(folder: Path, source: str, for_training: bool) -> ModelFiles:
     """Return the files of the model in a folder."""
-    config = folder / names.CONFIG_FILE
-    if names.first_file(folder, [names.ENCODER_FILE, names.TOKEN_EMBEDDER_FILE]):
-        return ModelFiles(source, config, folder / names.ENCODER_FILE)
-    if names.is_training_run(folder):
-        weights = names.first_file(folder, names.RUN_WEIGHT_FILES)
-        if weights is not None:
-            return ModelFiles(source, config, weights, None, folder / "vocabulary")
-        raise ValueError(
-            f"{folder}: needs {names.CONFIG_FILE} and {names.ARCHIVED_WEIGHT_FILE} (an archive) or "
-            f"{names.RUN_WEIGHT_FILE} (the folder of a training run, after the first epoch)"
-        )
-    if names.is_hub_module(folder):
-        return _with_others(source, *[str(folder / names.HUB_WEIGHTS)] * 2)
-    weights = find_checkpoint(folder) if for_training else None
-    if weights is None:
-        options = names.find_options_file(folder) or folder / names.OPTIONS_FILE
-        weights = names.weights_of(options) or find_checkpoint(folder)
-    if weights is None:
-        raise FileNotFoundError(
-            f"{folder}: there is no {names.WEIGHT_FILE}; a model is {names.WHOLE_MODELS}"
-        )
-    return _with_options(source, weights)
+    for layout in LAYOUTS:
+        if found := layout.find(folder, for_training):
+            return layout.files(source, *found)
+    raise FileNotFoundError(
+        f"{folder}: there is no {names.WEIGHT_FILE}; a model is {names.WHOLE_MODELS}"
+    )
 
 
-def _with_options(source: str, weights: Path) -> ModelFiles:
-    """Return the files of a model whose options are the only ones in the folder of its weights."""
-    folder = weights.parent
-    options = names.find_options_file(folder)
-    if options is None:
-        raise FileNotFoundError(
-            f"{folder / names.OPTIONS_FILE}: there is no such file; bilm-tf writes it beside its "
-            "checkpoints, and it is published with every weights.hdf5"
-        )
-    return _with_others(source, str(options), str(weights))
-
-
-def _with_others(source: str, options: str, weights: str) -> ModelFiles:
-    """Return a model's files with the softmax and the vocabulary in the folder of its weights."""
-    path = Path(weights)
-    softmax = path.parent / names.SOFTMAX_FILE
-    has_softmax = path.is_file() and softmax.is_file()  # A checkpoint contains its own.
-    vocabulary = names.find_vocabulary_file(path.parent)
-    return ModelFiles(source, Path(options), path, softmax if has_softmax else None, vocabulary)
+def _files(source: str, options: str | Path, weights: str | Path) -> ModelFiles:
+    """Return the files of a model that has these."""
+    layout = next(layout for layout in LAYOUTS if layout.has_weights(Path(weights)))
+    return layout.files(source, Path(options), Path(weights))
 
 
 def is_short_name(value: str) -> bool:

@@ -10,10 +10,10 @@ from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.files.whole import PathLike
+from allennlp_elmo_plugin.pretrained.checkpoints.layout import ModelFiles
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import make_language_model
 from allennlp_elmo_plugin.pretrained.file_names import VOCABULARY_FILE
-from allennlp_elmo_plugin.pretrained.find_model import ModelFiles, find_model
-from allennlp_elmo_plugin.text.vocabulary import read_vocabulary_file, read_vocabulary_folder
+from allennlp_elmo_plugin.pretrained.find_model import find_model
 
 logger = logging.getLogger(__name__)
 
@@ -97,11 +97,8 @@ def read_model(files: ModelFiles, vocab_file: PathLike | None = None) -> Pretrai
     Do what `read_pretrained` does, with files that `find_model` found. `vocab_file` is by default
     the one in `files`, which is only read for a model with a table of words.
     """
-    if files.is_many_langs:
-        raise ValueError(
-            f"{files.source}: a model of ELMoForManyLangs reads words as well as characters, so it "
-            "can be used, but not trained further or written in another layout"
-        )
+    if files.layout.read_only:
+        raise ValueError(f"{files.source}: {files.layout.read_only}")
     with files.open() as (options, weights):
         # bilm-tf's rule for projections, as options.json can't express others.
         options = replace(options, project_lstm=None, project_characters=None)
@@ -119,7 +116,7 @@ def _read_words(files: ModelFiles, n_words: int | None, path: PathLike | None) -
             f"{files.source}: has a model of {n_words} words, but not the vocabulary that says "
             f"which; put it there as {VOCABULARY_FILE}, one word a line"
         )
-    words = read_vocabulary_folder(path, str(path)) if files.is_run else read_vocabulary_file(path)
+    words = files.layout.read_words(path)
     if n_words not in (None, len(words)):
         raise ValueError(
             f"{path}: has {len(words)} words, but the model in {files.source} has {n_words}; give "

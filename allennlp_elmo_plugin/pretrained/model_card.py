@@ -5,19 +5,15 @@ import math
 import re
 import shlex
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from allennlp_elmo_plugin.files.json_file import read_json_object, to_json
+from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.markdown import markdown_table
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.pretrained.file_names import CONFIG_FILE, METRICS_FILE
-from allennlp_elmo_plugin.pretrained.find_model import ModelFiles
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel
 
-# The sections of config.json that say how a model was trained.
-_SECTIONS = ("model", "dataset_reader", "data_loader", "trainer")
 _PATH = re.compile(r'"(?:[^"\\]|\\.)*/((?:[^"\\/]|\\.)+)/?"')
 
 _CARD = """\
@@ -66,16 +62,6 @@ _USE_OF_WORDS = """\
 archive with `allennlp elmo-import`."""
 
 
-def read_training(files: ModelFiles) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return sections of config.json and the metrics of a training run; of other models nothing."""
-    if not files.is_run:
-        return {}, {}
-    config, metrics = read_json_object(files.options), {}
-    with suppress(FileNotFoundError, ValueError):  # NaN, of a training that diverged
-        metrics = read_json_object(files.options.parent / METRICS_FILE)
-    return {key: config[key] for key in _SECTIONS if key in config}, metrics
-
-
 def model_card(
     name: str,
     model: PretrainedLanguageModel,
@@ -86,7 +72,7 @@ def model_card(
 ) -> str:
     """
     Return the model card, in Markdown, of an export to a file or folder of this name. `config` and
-    `metrics` are those of `read_training`, and `precision` is the type of the numbers in the file.
+    `metrics` are those of `Layout.read_training`, and `precision` is the type of the numbers.
     """
     options, char_cnn = model.options, model.options.char_cnn
     inputs = "words of the vocabulary"

@@ -26,7 +26,6 @@ def read_weights(path: PathLike, model: BiLm) -> None:
     the options that belong to it. Nothing changes unless the whole file fits.
     """
     with open_weights(path) as weights:
-        weights.check(datasets(model.options))
         load(model, datasets(model.options, model.forget_bias), weights)
 
 

@@ -13,8 +13,8 @@ from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
+from allennlp_elmo_plugin.pretrained.checkpoints.training_run import set_options
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel
-from allennlp_elmo_plugin.pretrained.training_run import set_options
 from allennlp_elmo_plugin.text.lexicon import IGNORED_TARGET
 from allennlp_elmo_plugin.text.vocabulary import UNKNOWN_WORD
 from allennlp_elmo_plugin.training.means import TokenMean, TokenPerplexity

@@ -19,7 +19,6 @@ from allennlp_elmo_plugin.pretrained.find_model import (
     BUNDLED_MODEL,
     DEFAULT_OPTIONS_FILE,
     DEFAULT_WEIGHT_FILE,
-    ModelFiles,
     elmo_model,
     find_model,
 )
@@ -152,24 +151,24 @@ def test_all_files_of_a_language_model(folder, run):
     names = "options.json", "weights.hdf5", "softmax.hdf5", "vocab.txt"
     options, weights, softmax, vocabulary = (folder / name for name in names)
     with find_model(str(options)) as files:
-        assert files == ModelFiles(str(options), options, weights, None, vocabulary)
+        assert files[1:] == (str(options), options, weights, None, vocabulary)
     softmax.touch()
     for path in (folder, weights):
         with find_model(str(path)) as files:
-            assert files == ModelFiles(str(path), options, weights, softmax, vocabulary)
+            assert files[1:] == (str(path), options, weights, softmax, vocabulary)
     # A checkpoint has more than weights.hdf5, but who names a file means that.
     shutil.copytree(CHECKPOINT, folder, dirs_exist_ok=True)
     prefix = folder / "model.ckpt-30"
     for path in (folder, prefix, Path(f"{prefix}.index")):
         with find_model(str(path), for_training=True) as files, files.open() as (_, opened):
-            assert files == ModelFiles(str(path), options, prefix, None, vocabulary)
-            assert opened.n_words == 50 and not files.is_run
+            assert files[1:] == (str(path), options, prefix, None, vocabulary)
+            assert opened.n_words == 50
     with find_model(str(weights)) as files:
         assert files.weights == weights
     assert paths_of(str(folder)) == (str(options), str(weights))  # for vectors
     with find_model(str(run)) as files, files.open() as (read, opened):
         paths = run / "config.json", run / "best.th", None, run / "vocabulary"
-        assert files == ModelFiles(str(run), *paths) and files.is_run
+        assert files[1:] == (str(run), *paths)
         assert opened.n_words == read.n_tokens_vocab == 50
     (run / "best.th").unlink()
     with pytest.raises(ValueError, match="needs config.json and weights.th .* or best.th"):

@@ -7,9 +7,10 @@ import torch
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
-from allennlp_elmo_plugin.pretrained.find_model import ModelFiles
+from allennlp_elmo_plugin.pretrained.checkpoints.bilm_tf import BilmTf
+from allennlp_elmo_plugin.pretrained.checkpoints.training_run import TrainingRun
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel
-from allennlp_elmo_plugin.pretrained.model_card import model_card, read_training
+from allennlp_elmo_plugin.pretrained.model_card import model_card
 from tests.support.bilm_tf import OPTIONS
 
 METRICS = {f"training_{kind}perplexity": 50.04 for kind in ("", "forward_", "backward_")}
@@ -48,7 +49,8 @@ def card(tmp_path, name, options_file="config.json", metrics=METRICS, **changes)
     softmax = Softmax(4321, 5, weight=torch.nn.Parameter(torch.zeros(4321, 5)))
     words = list(map(str, range(4321)))
     model = PretrainedLanguageModel("source", options, words, BiLm(options), softmax)
-    training = read_training(ModelFiles("source", tmp_path / options_file, weights))
+    layout = TrainingRun() if options_file == "config.json" else BilmTf()
+    training = layout.read_training(layout.files("source", tmp_path / options_file, weights))
     return model_card("my elmo", model._replace(**changes), *training, weights, "float32")
 
 

@@ -122,7 +122,7 @@ def _files_of_model(
         with tarfile.open(path) as archive:
             return [path] if _INDEX in archive.getnames() else []
     files = opened.enter_context(find_model(options_file, weight_file))
-    if files.is_many_langs:
+    if files.layout.read_only:
         return [files.options.parent]
     if files.is_pair:
         return [files.options, files.weights]

@@ -1,1 +1,13 @@
-"""The files of language models: `saved_variables.py` reads any of them."""
+"""
+The layouts of language models' files, one module each. To add one, write a subclass of `Layout`
+(`layout.py`), and name it in `LAYOUTS`, and its files in `PATTERNS` and `WHOLE_MODELS`
+(`../file_names.py`).
+"""
+
+from allennlp_elmo_plugin.pretrained.checkpoints.bilm_tf import BilmTf, HubModule
+from allennlp_elmo_plugin.pretrained.checkpoints.layout import Layout
+from allennlp_elmo_plugin.pretrained.checkpoints.many_langs import ManyLangs
+from allennlp_elmo_plugin.pretrained.checkpoints.training_run import TrainingRun
+
+LAYOUTS: tuple[Layout, ...] = (ManyLangs(), TrainingRun(), HubModule(), BilmTf())
+"""All layouts, the one that is told by most names first."""

@@ -2,17 +2,18 @@
 
 import os
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions, CharCnnOptions
 from allennlp_elmo_plugin.files.json_file import read_json_object, shown
 from allennlp_elmo_plugin.files.tensors import read_tensors
-from allennlp_elmo_plugin.pretrained import file_names as files
+from allennlp_elmo_plugin.pretrained import file_names as names
+from allennlp_elmo_plugin.pretrained.checkpoints.layout import Layout, ModelFiles
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import Dataset, Part
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import Variable, Weights, numbered
 
@@ -61,11 +62,42 @@ class ManyLangsOptions(BiLmOptions):
     max_characters: int = 50
 
 
-def open_many_langs(folder: Path) -> tuple[ManyLangsOptions, Weights]:
+class ManyLangs(Layout):
+    """config.json, two state dicts of torch, and dictionaries."""
+
+    read_only = (
+        "a model of ELMoForManyLangs reads words as well as characters, so it can be used, but not "
+        "trained further or written in another layout"
+    )
+    skips_empty_batches = False
+
+    def find(self, folder: Path, for_training: bool) -> tuple[Path, Path] | None:
+        if not names.first_file(folder, [names.ENCODER_FILE, names.TOKEN_EMBEDDER_FILE]):
+            return None
+        return folder / names.CONFIG_FILE, folder / names.ENCODER_FILE
+
+    def has_weights(self, path: Path) -> bool:
+        return path.name == names.ENCODER_FILE
+
+    @contextmanager
+    def open(self, files: ModelFiles) -> Iterator[tuple[ManyLangsOptions, Weights]]:
+        yield _read_options(files.options.parent)
+
+    def datasets(self, model: BiLm) -> list[Dataset]:
+        table = []
+        for parameter, tensor in model.state_dict().items():
+            name = parameter
+            for ours, theirs in _NAMES.items():
+                name = name.replace(ours, theirs)
+            table.append(Dataset(name, tuple(tensor.shape), [Part(parameter)]))
+        return table
+
+
+def _read_options(folder: Path) -> tuple[ManyLangsOptions, Weights]:
     """Read the options and dictionaries of a model, and open its weights."""
     variables = {
         name: Variable(str(path), tuple(tensor.shape), tensor.float)
-        for path in (folder / files.TOKEN_EMBEDDER_FILE, folder / files.ENCODER_FILE)
+        for path in (folder / names.TOKEN_EMBEDDER_FILE, folder / names.ENCODER_FILE)
         for name, tensor in read_tensors(path).items()
     }
     weights = Weights(str(folder), variables)
@@ -92,8 +124,8 @@ def open_many_langs(folder: Path) -> tuple[ManyLangsOptions, Weights]:
         ),
         project_lstm=True,
         project_characters=False,  # `ManyLangsEncoder` has its own projection.
-        words=_read_dictionary(folder / files.WORDS_FILE, word_shape[0], [UNKNOWN]),
-        characters=_read_dictionary(folder / files.CHARACTERS_FILE, character_shape[0], _KEYS),
+        words=_read_dictionary(folder / names.WORDS_FILE, word_shape[0], [UNKNOWN]),
+        characters=_read_dictionary(folder / names.CHARACTERS_FILE, character_shape[0], _KEYS),
         word_shape=tuple(word_shape),
         character_shape=tuple(character_shape),
         max_characters=max_characters,
@@ -101,20 +133,9 @@ def open_many_langs(folder: Path) -> tuple[ManyLangsOptions, Weights]:
     return options, weights
 
 
-def many_langs_datasets(parameters: Mapping[str, torch.Tensor]) -> list[Dataset]:
-    """Return the tensors in the files of a model, by those of an `ElmoBiLm` of its options."""
-    table = []
-    for parameter, tensor in parameters.items():
-        name = parameter
-        for ours, theirs in _NAMES.items():
-            name = name.replace(ours, theirs)
-        table.append(Dataset(name, tuple(tensor.shape), [Part(parameter)]))
-    return table
-
-
 def _read_architecture(folder: Path) -> dict[str, Any]:
     """Return the values for `_USUAL`, without sections, in the file that config.json names."""
-    named = str(read_json_object(folder / files.CONFIG_FILE).get("config_path"))
+    named = str(read_json_object(folder / names.CONFIG_FILE).get("config_path"))
     # It is a path on the author's machine.
     paths = [folder / name for name in (named, posixpath.basename(named))]
     path = next(filter(os.path.isfile, paths), None)

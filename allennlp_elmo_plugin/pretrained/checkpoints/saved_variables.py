@@ -193,7 +193,10 @@ def weights_of_state_dict(
 
 
 def read_options(values: Mapping[str, Any], source: str, weights: Weights) -> BiLmOptions:
-    """Check an options.json, and complete it by the weights with what it lacks or can't express."""
+    """
+    Check an options.json against the weights, and complete it by them with what it lacks or can't
+    express.
+    """
     names, completed = weights.variables, dict(values)
     if completed.get("bidirectional") is None:
         completed["bidirectional"] = f"{CELL.format(1, 0)}/W_0" in names
@@ -201,11 +204,14 @@ def read_options(values: Mapping[str, Any], source: str, weights: Weights) -> Bi
         completed["n_tokens_vocab"] = weights.n_words
     if SOFTMAX_BIAS in names and SOFTMAX_WEIGHT not in names:
         completed["share_embedding_softmax"] = True
-    return replace(
+    options = replace(
         BiLmOptions.from_dict(completed, source),
         project_lstm=f"{CELL.format(0, 0)}/W_P_0" in names or None,
         project_characters="CNN_proj/W_proj" in names or None,
     )
+    # This ends where the file does, however many layers the options ask for.
+    weights.check(datasets(options))
+    return options
 
 
 def numbered(names: Container[str], form: str) -> list[str]:
@@ -236,14 +242,21 @@ def options_of_shapes(weights: Weights) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def load(model: torch.nn.Module, table: Iterable[Dataset], weights: Weights) -> None:
+def load(
+    model: torch.nn.Module,
+    table: Iterable[Dataset],
+    weights: Weights,
+    parts: tuple[str, ...] = _BILM,
+) -> None:
     """
-    Load weights into a model, by a table that `Weights.check` has checked. Parameters on the device
-    `"meta"` get their memory here. Nothing changes unless all numbers can be read and are finite.
+    Load weights into a model, by a table that `weights` have to fit; see `Weights.check`.
+    Parameters on the device `"meta"` get their memory here. Nothing changes unless all numbers can
+    be read and are finite.
     """
     parameters = model.state_dict()
     loaded: dict[str, torch.Tensor] = {}
     table = list(table)
+    weights.check(table, parts)
     n_bytes = sum(4 * math.prod(dataset.shape) for dataset in table)
     with step_bar(f"reading {os.path.basename(weights.source)}", n_bytes) as update:
         for dataset in table:
@@ -271,18 +284,13 @@ def make_language_model(options: BiLmOptions, weights: Weights) -> tuple[BiLm, S
     Make a model of saved weights and the options that they completed, and its softmax, `None` if
     that isn't saved. There is never a second copy of a large table in memory.
     """
-    n_words, dim = weights.n_words or 0, options.projection_dim
-    is_tied = options.share_embedding_softmax
-    softmax_table = softmax_datasets(n_words, dim)[1 if is_tied else 0 :]
-    if not {SOFTMAX_WEIGHT, SOFTMAX_BIAS} & weights.variables.keys():
-        softmax_table = []
-    # Before the model, as this ends where the file does, however many layers there should be.
-    weights.check(chain(datasets(options), softmax_table))
     bilm = BiLm(options, device="meta")
     load(bilm, datasets(options), weights)
-    if not softmax_table:
+    if not {SOFTMAX_WEIGHT, SOFTMAX_BIAS} & weights.variables.keys():
         return bilm, None
+    n_words, dim = weights.n_words or 0, options.projection_dim
+    is_tied = options.share_embedding_softmax
     shared: Any = bilm.token_layer.weight if is_tied else None
     softmax = Softmax(n_words, dim, weight=shared, device="meta")
-    load(softmax, softmax_table, weights)
+    load(softmax, softmax_datasets(n_words, dim)[1 if is_tied else 0 :], weights, parts=())
     return bilm, softmax

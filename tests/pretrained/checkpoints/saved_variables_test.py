@@ -163,10 +163,10 @@ HUGE = 2**31 - 1
 )
 def test_sizes_are_compared_before_there_is_memory_for_them(section, change, message):
     change = {section: {**VALUES[section], **change}} if section else change
+    options = BiLmOptions.from_dict({**VALUES, **change})
     with open_weights(CHECKPOINT) as weights:
-        options = read_options({**VALUES, **change}, "here", weights)
         with pytest.raises(ValueError, match=f"model.ckpt-30.*: .*{message}"):
-            make_language_model(options, weights)
+            read_options({**VALUES, **change}, "here", weights)
         state = torch.nn.ModuleDict({"bilm": BiLm(BiLmOptions.from_dict(VALUES))}).state_dict()
         with pytest.raises(ValueError, match="^best.th: "):
             weights_of_state_dict("best.th", state, options)

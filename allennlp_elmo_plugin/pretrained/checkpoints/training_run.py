@@ -1,22 +1,73 @@
-"""The options in the archive or the folder of a `bidirectional_lm`, read as data alone."""
+"""The archive or the folder of a `bidirectional_lm`, whose config is read as data alone."""
 
 import os
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.json_file import read_json_object
+from allennlp_elmo_plugin.files.tensors import read_tensors
+from allennlp_elmo_plugin.files.whole import PathLike
+from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.pretrained.archive import model_folder
+from allennlp_elmo_plugin.pretrained.checkpoints.layout import Layout, ModelFiles
+from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import (
+    Weights,
+    weights_of_state_dict,
+)
 from allennlp_elmo_plugin.pretrained.downloads import cached_path
 from allennlp_elmo_plugin.pretrained.file_names import CONFIG_FILE, OPTIONS_FILE, TRAINING_FILE
+from allennlp_elmo_plugin.text.vocabulary import VOCABULARY_FOLDER, read_vocabulary_folder
 
 PUBLISHED_ADDRESS = "https://allennlp.s3.amazonaws.com/models/elmo/"
 """The address of AllenNLP's models. Of the addresses in a model's files, only these are opened."""
 
 _MAX_ORIGINS = 16  # training runs that each started from the one before
 _MANY_SAMPLES = 8192  # of `"num_samples": "auto"`, for a much larger vocabulary
+# The sections of config.json that say how a model was trained
+_SECTIONS = ("model", "dataset_reader", "data_loader", "trainer")
+
+
+class TrainingRun(Layout):
+    """config.json, a state dict of torch and the folder of a vocabulary."""
+
+    def find(self, folder: Path, for_training: bool) -> tuple[Path, Path] | None:
+        if not names.is_training_run(folder):
+            return None
+        weights = names.first_file(folder, names.RUN_WEIGHT_FILES)
+        if weights is None:
+            raise ValueError(
+                f"{folder}: needs {CONFIG_FILE} and {names.ARCHIVED_WEIGHT_FILE} (an archive) or "
+                f"{names.RUN_WEIGHT_FILE} (the folder of a training run, after the first epoch)"
+            )
+        return folder / CONFIG_FILE, weights
+
+    def has_weights(self, path: Path) -> bool:
+        return path.suffix == ".th"
+
+    @contextmanager
+    def open(self, files: ModelFiles) -> Iterator[tuple[BiLmOptions, Weights]]:
+        tensors = read_tensors(files.weights)
+        n_words = tensors.get("softmax.bias", torch.empty(0)).numel()
+        options = archived_options(files.options.parent, n_words)
+        yield options, weights_of_state_dict(str(files.weights), tensors, options)
+
+    def files(self, source: str, options: Path, weights: Path) -> ModelFiles:
+        return ModelFiles(self, source, options, weights, None, options.parent / VOCABULARY_FOLDER)
+
+    def read_words(self, vocabulary: PathLike) -> list[str]:
+        return read_vocabulary_folder(vocabulary, str(vocabulary))
+
+    def read_training(self, files: ModelFiles) -> tuple[dict[str, Any], dict[str, Any]]:
+        config, metrics = read_json_object(files.options), {}
+        with suppress(FileNotFoundError, ValueError):  # NaN, of a training that diverged
+            metrics = read_json_object(files.options.parent / names.METRICS_FILE)
+        return {key: config[key] for key in _SECTIONS if key in config}, metrics
 
 
 def archived_options(folder: Path, n_words: int, depth: int = 0) -> BiLmOptions:
