@@ -32,6 +32,12 @@ PART_WORDS = 2**15
 _N_BEHIND = 3  # batches that a GPU computes, or that wait to be written
 _COMMON_PARTS = 8  # whose words are encoded once for all parts
 _CARRIED_BATCH_SIZE = 64
+_CHOICES: dict[str, tuple[str | None, ...]] = {
+    "output_format": batches.OUTPUT_FORMATS,
+    "dtype": layers_file.DTYPES,
+    "compression": (*layers_file.COMPRESSIONS, None),
+    "pooling": (*batches.POOLINGS, None),
+}
 _TOTALS = dict.fromkeys(("lines", "sentences", "tokens", "checksum", "missing_parts"), 0)
 _OTHER_TEXT = "Give the same text, or start again (`--force` without `--resume`)"
 _REPLACE = "ask for it to be replaced (`--force`, or `overwrite=True` in Python)"
@@ -66,31 +72,10 @@ class CorpusEmbedder:
         self._is_carried = self._bilm.initial_state == "carried"
         if self.batch_size is None and self._is_carried:
             self.batch_size = _CARRIED_BATCH_SIZE
-        for name in ("batch_size", "batch_tokens", "num_shards"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}; it must be at least 1")
-        if self.include_sentence_indices and (self.forget_sentences or self.use_sentence_keys):
-            raise ValueError("sentence indices need sentences and indices; leave out one option")
-        choices = {
-            "output_format": batches.OUTPUT_FORMATS,
-            "dtype": layers_file.DTYPES,
-            "compression": (*layers_file.COMPRESSIONS, None),
-            "pooling": (*batches.POOLINGS, None),
-        }
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; give one of {allowed}")
-        if self.pooling and self.use_sentence_keys:
-            raise ValueError("a vector a sentence is a row, not a key; leave out one option")
-        if self.shard_index not in range(self.num_shards):
-            raise ValueError(f"there is no shard {self.shard_index} of {self.num_shards}, from 0")
-        if self.num_shards > 1 and self._is_carried:
-            raise ValueError("a text of carried states can't be divided; use settled ones, or zero")
+        self._check()
         names = ["sentence_to_index", "sentence_indices"][: 1 + self.include_sentence_indices]
         self._mappings = [] if self.forget_sentences or self.use_sentence_keys else names
         self._layers = [self._bilm.num_layers] if self.output_format == "all" else []
-        self._vector_size = math.prod(self._layers) * self._bilm.get_output_dim()
         # What the layers depend on, except the text
         self._part_settings = {
             **self._bilm.fingerprint(),
@@ -98,9 +83,8 @@ class CorpusEmbedder:
             "dtype": self.dtype,
             "batch_size": self.batch_size,
             "batch_tokens": None if self._is_carried else self.batch_tokens,
+            **({"pooling": self.pooling} if self.pooling else {}),
         }
-        if self.pooling:
-            self._part_settings["pooling"] = self.pooling
         # What the content of the file depends on
         self._settings = {
             **self._part_settings,
@@ -108,6 +92,24 @@ class CorpusEmbedder:
             "keys": "sentences" if self.use_sentence_keys else "line numbers",
             "mappings": self._mappings,
         }
+
+    def _check(self) -> None:
+        """Raise a `ValueError` for an argument that is wrong, or two that contradict."""
+        for name in ("batch_size", "batch_tokens", "num_shards"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; it must be at least 1")
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; give one of {allowed}")
+        if self.include_sentence_indices and (self.forget_sentences or self.use_sentence_keys):
+            raise ValueError("sentence indices need sentences and indices; leave out one option")
+        if self.pooling and self.use_sentence_keys:
+            raise ValueError("a vector a sentence is a row, not a key; leave out one option")
+        if self.shard_index not in range(self.num_shards):
+            raise ValueError(f"there is no shard {self.shard_index} of {self.num_shards}, from 0")
+        if self.num_shards > 1 and self._is_carried:
+            raise ValueError("a text of carried states can't be divided; use settled ones, or zero")
 
     def embed(
         self, lines: TextLines, path: str, overwrite: bool = False, resume: bool = False
@@ -284,20 +286,18 @@ class CorpusEmbedder:
             if self.pooling:
                 file.add_rows(numpy.empty((0, *self._layers, dim), self.dtype))
             for part in folder:
-                all_rows = part.rows
                 if self.pooling:
-                    vectors = numpy.empty((len(part.sentences), *self._layers, dim), self.dtype)
-                    for vector, rows in zip(vectors, part.rows):
-                        vector[:] = rows.reshape(vector.shape)
-                    file.add_rows(vectors)
-                    all_rows = iter(vectors)
-                for sentence, rows in zip(part.sentences, all_rows):
+                    # A row is in memory until the next one is read.
+                    vectors = [rows.reshape(*self._layers, dim).copy() for rows in part.rows]
+                    file.add_rows(numpy.stack(vectors))
+                for sentence in part.sentences:
                     checksum = zlib.crc32(_text(sentence), checksum)
-                    layers = rows.reshape(*self._layers, -1, dim)
-                    if not (self.use_sentence_keys or self.pooling):
-                        file.add(str(number), layers)
-                    elif self.use_sentence_keys and (self._is_carried or sentence not in mapping):
-                        file.add_sentence(sentence, layers, f"{name}, line {number + 1}")
+                    if not self.pooling:
+                        layers = next(part.rows).reshape(*self._layers, -1, dim)
+                        if not self.use_sentence_keys:
+                            file.add(str(number), layers)
+                        elif self._is_carried or sentence not in mapping:
+                            file.add_sentence(sentence, layers, f"{name}, line {number + 1}")
                     if self._mappings or self.use_sentence_keys:
                         mapping[sentence] = str(number)
                     number += 1

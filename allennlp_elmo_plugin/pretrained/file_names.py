@@ -82,8 +82,9 @@ def find_options_file(folder: Path) -> Path | None:
 
 def weights_of(options: Path) -> Path | None:
     """
-    Return the HDF5 weights that belong to options: with `NAME_options.json`, `NAME_weights.hdf5`.
-    Of the only options in a folder, also weights.hdf5, model.hdf5, or the only HDF5 file.
+    Return the HDF5 weights for an options file. `NAME_options.json` goes with `NAME_weights.hdf5`.
+    If the folder has no other options, it may also be weights.hdf5, model.hdf5 or its only HDF5
+    file.
     """
     folder, is_only = options.parent, len(_names(options.parent, f"*{OPTIONS_FILE}")) < 2
     names = [options.name.removesuffix(OPTIONS_FILE) + WEIGHT_FILE]

@@ -90,21 +90,23 @@ def find_model(
     if options and weights:
         if options.endswith(".hdf5"):
             raise ValueError(f"{options}: these are weights; options_file comes before weight_file")
-        paths = find_file(options, names.OPTIONS_FILE), find_file(weights, names.WEIGHT_FILE)
-        yield _files(source, *paths)
+        found = find_file(options, names.OPTIONS_FILE), find_file(weights, names.WEIGHT_FILE)
     elif name.endswith(".index") or (not os.path.exists(name) and os.path.exists(f"{name}.index")):
         weights = name.removesuffix(".index")
-        yield _files(source, only_options(Path(weights).parent), weights)
+        found = str(only_options(Path(weights).parent)), weights
     else:
         is_weights = options is None or name.endswith(".hdf5")
         path = find_file(name, names.WEIGHT_FILE if is_weights else names.OPTIONS_FILE)
         if os.path.isdir(path) or is_archive(path):
             with model_folder(path, source) as folder:
                 yield _files_in(folder, source, for_training)
-        elif is_weights:
-            yield _files(source, _beside(name, names.OPTIONS_FILE, default), path)
+            return
+        if is_weights:
+            found = _beside(name, names.OPTIONS_FILE, default), path
         else:
-            yield _files(source, path, _beside(name, names.WEIGHT_FILE))
+            found = path, _beside(name, names.WEIGHT_FILE)
+    layout = next(layout for layout in LAYOUTS if found[1].endswith(layout.ending))
+    yield layout.files(source, *map(Path, found))
 
 
 def _beside(name: str, file_name: str, default: str | None = None) -> str:
@@ -131,12 +133,6 @@ def _files_in(folder: Path, source: str, for_training: bool) -> ModelFiles:
     raise FileNotFoundError(
         f"{folder}: there is no {names.WEIGHT_FILE}; a model is {names.WHOLE_MODELS}"
     )
-
-
-def _files(source: str, options: str | Path, weights: str | Path) -> ModelFiles:
-    """Return the files of a model that has these."""
-    layout = next(layout for layout in LAYOUTS if layout.has_weights(Path(weights)))
-    return layout.files(source, Path(options), Path(weights))
 
 
 def is_short_name(value: str) -> bool:

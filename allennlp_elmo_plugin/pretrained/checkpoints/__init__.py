@@ -9,5 +9,5 @@ from allennlp_elmo_plugin.pretrained.checkpoints.layout import Layout
 from allennlp_elmo_plugin.pretrained.checkpoints.many_langs import ManyLangs
 from allennlp_elmo_plugin.pretrained.checkpoints.training_run import TrainingRun
 
-LAYOUTS: tuple[Layout, ...] = (ManyLangs(), TrainingRun(), HubModule(), BilmTf())
-"""All layouts, the one that is told by most names first."""
+LAYOUTS: tuple[Layout, ...] = (ManyLangs(), TrainingRun(), BilmTf(), HubModule())
+"""All layouts. The first one that fits a folder, or the path of weights, counts."""

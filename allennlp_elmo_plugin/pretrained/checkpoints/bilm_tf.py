@@ -27,9 +27,6 @@ class BilmTf(Layout):
             weights = names.weights_of(options) or find_checkpoint(folder)
         return None if weights is None else (only_options(folder), weights)
 
-    def has_weights(self, path: Path) -> bool:
-        return True  # `open` describes what else it is.
-
     @contextmanager
     def open(self, files: ModelFiles) -> Iterator[tuple[BiLmOptions, Weights]]:
         with open_weights(files.weights, files.softmax) as weights:
@@ -43,9 +40,6 @@ class HubModule(BilmTf):
     def find(self, folder: Path, for_training: bool) -> tuple[Path, Path] | None:
         weights = folder / names.HUB_WEIGHTS
         return (weights, weights) if names.is_hub_module(folder) else None
-
-    def has_weights(self, path: Path) -> bool:
-        return False  # The path of a checkpoint means that it has options.
 
     @contextmanager
     def open(self, files: ModelFiles) -> Iterator[tuple[BiLmOptions, Weights]]:

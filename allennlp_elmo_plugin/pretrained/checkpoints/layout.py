@@ -57,6 +57,8 @@ def _trained_on(folder: Path) -> str:
 class Layout(ABC):
     """A layout of files. Those that the package knows are in `LAYOUTS`."""
 
+    ending = ""
+    """How the paths of weights in this layout end."""
     read_only = ""
     """Why a model can't be trained further or written in the published layout, if it can't."""
     skips_empty_batches = True
@@ -68,10 +70,6 @@ class Layout(ABC):
         Return the options and the weights in a folder, or `None` if it has another layout. If there
         are several, those `for_training` have more than the parameters.
         """
-
-    @abstractmethod
-    def has_weights(self, path: Path) -> bool:
-        """Return whether a file, or the prefix of a checkpoint, is weights in this layout."""
 
     @abstractmethod
     def open(self, files: ModelFiles) -> AbstractContextManager[tuple[BiLmOptions, Weights]]:

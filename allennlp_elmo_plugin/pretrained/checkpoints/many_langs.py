@@ -65,6 +65,7 @@ class ManyLangsOptions(BiLmOptions):
 class ManyLangs(Layout):
     """config.json, two state dicts of torch, and dictionaries."""
 
+    ending = names.ENCODER_FILE
     read_only = (
         "a model of ELMoForManyLangs reads words as well as characters, so it can be used, but not "
         "trained further or written in another layout"
@@ -75,9 +76,6 @@ class ManyLangs(Layout):
         if not names.first_file(folder, [names.ENCODER_FILE, names.TOKEN_EMBEDDER_FILE]):
             return None
         return folder / names.CONFIG_FILE, folder / names.ENCODER_FILE
-
-    def has_weights(self, path: Path) -> bool:
-        return path.name == names.ENCODER_FILE
 
     @contextmanager
     def open(self, files: ModelFiles) -> Iterator[tuple[ManyLangsOptions, Weights]]:

@@ -36,6 +36,8 @@ _SECTIONS = ("model", "dataset_reader", "data_loader", "trainer")
 class TrainingRun(Layout):
     """config.json, a state dict of torch and the folder of a vocabulary."""
 
+    ending = ".th"
+
     def find(self, folder: Path, for_training: bool) -> tuple[Path, Path] | None:
         if not names.is_training_run(folder):
             return None
@@ -46,9 +48,6 @@ class TrainingRun(Layout):
                 f"{names.RUN_WEIGHT_FILE} (the folder of a training run, after the first epoch)"
             )
         return folder / CONFIG_FILE, weights
-
-    def has_weights(self, path: Path) -> bool:
-        return path.suffix == ".th"
 
     @contextmanager
     def open(self, files: ModelFiles) -> Iterator[tuple[BiLmOptions, Weights]]:
