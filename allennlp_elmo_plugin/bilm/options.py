@@ -218,7 +218,7 @@ class BiLmOptions:
         return values
 
     def write(self, path: PathLike) -> None:
-        """Write an options.json, whole or not at all."""
+        """Write an options.json atomically."""
         with whole_file(path) as staged:
             Path(staged).write_text(json.dumps(self.to_dict(), indent=2) + "\n", "utf-8")
 

@@ -53,7 +53,7 @@ class ElmoExport(Command):
 def export(
     model: str, output: PathLike, force: bool = False, zip: bool = False, precision: str = "float32"
 ) -> None:
-    """Export a language model, whole or not at all. The arguments are those of the command."""
+    """Export a language model atomically. The arguments are those of the command."""
     path = Path(output).expanduser()
     if zip:
         if path.is_file() and not force:

@@ -93,7 +93,7 @@ class LayersFile:
 
 @contextmanager
 def open_layers_file(path: str, compression: str | None = None) -> Iterator[LayersFile]:
-    """Write a `LayersFile` whole or not at all."""
+    """Write a `LayersFile` atomically."""
     # HDF5 1.8's format (2008): in older ones, a writer's memory grows with the keys. Compressed
     # datasets need 1.10's (2016), in which they have no index of 2.6 KB each.
     libver = ("v108" if compression is None else "v110", "latest")

@@ -1,1 +1,1 @@
-"""Reading files of strangers as data, and writing files whole or not at all."""
+"""Reading untrusted files as data, and writing files atomically."""

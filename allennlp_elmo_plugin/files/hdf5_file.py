@@ -1,4 +1,4 @@
-"""Read HDF5 files of weights that anybody may have written."""
+"""Read untrusted HDF5 files of weights."""
 
 import math
 import os

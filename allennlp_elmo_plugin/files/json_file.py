@@ -1,4 +1,4 @@
-"""Read JSON files that anybody may have written; write JSON that people can read."""
+"""Read untrusted JSON files; write JSON that people can read."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Read tensors that `torch.save` wrote, as data: nothing that the file names is imported or run."""
+"""Read untrusted files of `torch.save` as data: nothing that they name is imported or run."""
 
 import os
 import re

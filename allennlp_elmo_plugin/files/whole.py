@@ -1,6 +1,6 @@
 """
-Files and folders that appear whole or not at all: they are written in a hidden folder, synced and
-renamed. One process at a time writes an output; the next removes what a killed one left.
+Atomic writes of files and folders: they are written in a hidden folder, synced and renamed. One
+process at a time writes an output; the next removes what a killed one left.
 """
 
 import errno
@@ -22,9 +22,9 @@ _STAGING = ".elmo.partial"
 @contextmanager
 def whole_file(path: PathLike, wait: bool = False) -> Iterator[str]:
     """
-    Write a file whole or not at all: yield the path to write to. The file gets its name when the
-    block ends without an error; a link is replaced. If another process writes it, `wait`, or raise
-    a `BlockingIOError`.
+    Write a file atomically: yield the path to write to. The file gets its name when the block ends
+    without an error; a link is replaced. If another process writes it, `wait`, or raise a
+    `BlockingIOError`.
     """
     check_whole_file(path)
     folder, name = os.path.split(os.path.abspath(path))
@@ -51,7 +51,7 @@ def check_whole_file(path: PathLike) -> None:
 @contextmanager
 def output_folder(path: PathLike, names: Sequence[str], force: bool = False) -> Iterator[Path]:
     """
-    Write the files of a folder together or not at all: yield the folder to write to. A process that
+    Write the files of a folder together: yield the folder to write to. A process that
     is killed leaves the earlier files, the new ones, or a folder without the required file, the
     first of `names`. Other names may not be written, and with `force` stay as they are.
     """

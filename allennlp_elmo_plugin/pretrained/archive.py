@@ -1,6 +1,6 @@
 """
-Unpack archives of models, `.tar.gz` and zip, that anybody may have written. Only regular files with
-the names of a model's files are copied to a temporary folder.
+Unpack untrusted archives of models, `.tar.gz` and zip. Only regular files with the names of a
+model's files are copied to a temporary folder.
 """
 
 import gzip

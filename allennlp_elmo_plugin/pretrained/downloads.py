@@ -72,5 +72,5 @@ def _through_torch(address: str) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / hashlib.sha256(address.encode()).hexdigest()
     if not path.exists():
-        torch.hub.download_url_to_file(address, str(path))  # whole or not at all
+        torch.hub.download_url_to_file(address, str(path))  # atomically
     return str(path)

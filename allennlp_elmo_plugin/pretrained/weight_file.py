@@ -31,8 +31,8 @@ def read_weights(path: PathLike, model: BiLm) -> None:
 
 def write_weights(path: PathLike, bilm: BiLm, dtype: str = "float32") -> None:
     """
-    Write a biLM as weights.hdf5 in the published layout, whole or not at all. With `dtype`
-    `"float16"`, numbers are rounded, and one that float16 can't express is a `ValueError`.
+    Write a biLM atomically as weights.hdf5 in the published layout. With `dtype` `"float16"`,
+    numbers are rounded, and one that float16 can't express is a `ValueError`.
     """
     _write(path, bilm, list(datasets(bilm.options, bilm.forget_bias)), dtype)
 

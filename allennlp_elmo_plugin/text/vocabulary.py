@@ -84,7 +84,7 @@ def _without_counts(lines: list[str]) -> list[str]:
 
 
 def write_vocabulary_file(path: str | os.PathLike[str], words: Iterable[str]) -> None:
-    """Write `words` one a line, whole or not at all."""
+    """Write `words` atomically, one a line."""
     with whole_file(path) as staged, open(staged, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{word}\n" for word in words)
 

@@ -226,7 +226,7 @@ class Trainer:
             Path(staged).write_text(to_json(metrics), "utf-8")
 
     def save(self) -> None:
-        """Write the checkpoint, whole or not at all. All processes must call this."""
+        """Write the checkpoint atomically. All processes must call this."""
         if self.model.training:
             self._check()
         own = {
