@@ -16,7 +16,7 @@ from pathlib import Path
 
 import regex  # which AllenNLP requires
 
-from allennlp_elmo_plugin.files.whole import output_folder
+from allennlp_elmo_plugin.files.atomic import output_folder
 from allennlp_elmo_plugin.text.lines import open_lines
 
 LABELS = ("neg", "pos")

@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from allennlp_elmo_plugin.files.whole import output_folder
+from allennlp_elmo_plugin.files.atomic import output_folder
 from allennlp_elmo_plugin.text.corpus import PathOrPaths, find_files
 from allennlp_elmo_plugin.text.lines import open_lines
 

@@ -12,7 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-from allennlp_elmo_plugin.files.whole import output_folder
+from allennlp_elmo_plugin.files.atomic import output_folder
 
 PLACES = {"train.json": range(8), "dev.json": [8], "test.json": [9]}
 

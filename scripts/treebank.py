@@ -14,7 +14,7 @@ from pathlib import Path
 from nltk import Tree
 from nltk.corpus.reader.util import read_sexpr_block
 
-from allennlp_elmo_plugin.files.whole import whole_file
+from allennlp_elmo_plugin.files.atomic import atomic_file
 from allennlp_elmo_plugin.text.lines import open_lines
 
 
@@ -32,7 +32,7 @@ def main() -> None:
     if output.exists():  # Perhaps OUTPUT was forgotten, and this is the last source.
         sys.exit(f"{output} exists; the last argument is the file to write")
     n_trees = n_words = 0
-    with whole_file(output) as staged, open(staged, "w", encoding="utf-8") as file:
+    with atomic_file(output) as staged, open(staged, "w", encoding="utf-8") as file:
         for source in sources:
             with open_lines(source) as lines:
                 text = " ".join(line.sentence for line in lines)

@@ -13,7 +13,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from allennlp_elmo_plugin.files.whole import whole_file
+from allennlp_elmo_plugin.files.atomic import atomic_file
 from allennlp_elmo_plugin.text.lines import open_lines
 
 
@@ -51,7 +51,7 @@ def main() -> None:
         seed=arguments.seed,
         workers=1,  # With more, the order of the updates is random.
     )
-    with whole_file(arguments.output) as staged, open(staged, "w", encoding="utf-8") as file:
+    with atomic_file(arguments.output) as staged, open(staged, "w", encoding="utf-8") as file:
         for word, vector in zip(model.wv.index_to_key, model.wv.vectors):
             file.write(f"{word} {' '.join(f'{number:.6g}' for number in vector)}\n")
     print(f"{arguments.output}: {len(model.wv.vectors)} words, {arguments.dim} dimensions each")

@@ -5,7 +5,7 @@ import torch
 
 from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.files.whole import PathLike
+from allennlp_elmo_plugin.files.atomic import PathLike
 
 
 class Embedder:

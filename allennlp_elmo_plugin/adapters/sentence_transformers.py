@@ -8,7 +8,7 @@ import torch
 
 from allennlp_elmo_plugin.embedding.batches import Layers, Pooling
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.files.whole import PathLike
+from allennlp_elmo_plugin.files.atomic import PathLike
 
 _FILE = "encode.json"
 

@@ -10,7 +10,7 @@ from spacy.tokens import Doc, Span
 from spacy.util import minibatch
 
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.files.whole import PathLike
+from allennlp_elmo_plugin.files.atomic import PathLike
 from allennlp_elmo_plugin.progress import progress_of_command
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from allennlp_elmo_plugin.files.whole import PathLike, whole_file
+from allennlp_elmo_plugin.files.atomic import PathLike, atomic_file
 
 ENDINGS = (".svg", ".png", ".pdf")
 PAGE_ENDINGS = (".html", ".htm")
@@ -34,5 +34,5 @@ def figure(path: PathLike, width: float, height: float, n_axes: int = 1) -> Iter
     with rc_context(_STYLE):
         drawn = Figure(figsize=(width, height), layout="constrained")
         yield drawn.subplots(n_axes)
-        with whole_file(path) as staged:
+        with atomic_file(path) as staged:
             drawn.savefig(staged, transparent=True, dpi=160, metadata={"Date": None})

@@ -11,7 +11,7 @@ from allennlp_elmo_plugin.analysis.sentence_probabilities import (
     sentence_log_probabilities,
 )
 from allennlp_elmo_plugin.embedding.batches import batches_by_length
-from allennlp_elmo_plugin.files.whole import whole_file
+from allennlp_elmo_plugin.files.atomic import atomic_file
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel
 from allennlp_elmo_plugin.progress import step_bar
 
@@ -88,7 +88,7 @@ def write_surprise(
         return perplexities
     text = "\n".join(f"<p>{' '.join(map(_span, line))}</p>" for line in lines)
     page = _PAGE.format(title=html.escape(title), heading=figures, text=text)
-    with whole_file(output) as staged:
+    with atomic_file(output) as staged:
         Path(staged).write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
     return perplexities
 

@@ -13,7 +13,7 @@ import numpy
 from allennlp_elmo_plugin.analysis.figures import figure
 from allennlp_elmo_plugin.embedding import nearest
 from allennlp_elmo_plugin.embedding.batches import BatchEmbedder
-from allennlp_elmo_plugin.files.whole import whole_file
+from allennlp_elmo_plugin.files.atomic import atomic_file
 
 MAX_OCCURRENCES = 2000
 _MAX_LABELS = 12
@@ -196,7 +196,7 @@ def write_map(word_map: WordMap, output: str, text: str, model: str) -> Any:
     )
     page = drawn.to_html(include_plotlyjs=True)
     page = page.replace("<head>", '<head><meta name="viewport" content="width=device-width">', 1)
-    with whole_file(output) as staged:
+    with atomic_file(output) as staged:
         Path(staged).write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
     return drawn
 

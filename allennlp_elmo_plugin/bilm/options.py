@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS
+from allennlp_elmo_plugin.files.atomic import PathLike, atomic_file
 from allennlp_elmo_plugin.files.json_file import read_json_object, shown
-from allennlp_elmo_plugin.files.whole import PathLike, whole_file
 
 logger = logging.getLogger(__name__)
 
@@ -219,7 +219,7 @@ class BiLmOptions:
 
     def write(self, path: PathLike) -> None:
         """Write an options.json atomically."""
-        with whole_file(path) as staged:
+        with atomic_file(path) as staged:
             Path(staged).write_text(json.dumps(self.to_dict(), indent=2) + "\n", "utf-8")
 
 

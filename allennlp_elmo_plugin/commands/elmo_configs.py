@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from allennlp_elmo_plugin.commands.command import Command
-from allennlp_elmo_plugin.files.whole import whole_file
+from allennlp_elmo_plugin.files.atomic import atomic_file
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _INSTALLED = _PACKAGE / "training_config"
@@ -33,7 +33,7 @@ class ElmoConfigs(Command):
             copy = args.folder.expanduser() / path.relative_to(CONFIGS)
             if not copy.exists():
                 copy.parent.mkdir(parents=True, exist_ok=True)
-                with whole_file(copy) as staged:
+                with atomic_file(copy) as staged:
                     Path(staged).write_bytes(path.read_bytes())
                 n_copied += 1
         print(f"{n_copied} files copied to {args.folder}; what was there before is unchanged")

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from allennlp_elmo_plugin.commands.command import ELMO_HELP, Command
-from allennlp_elmo_plugin.files.whole import PathLike, output_folder, whole_file
+from allennlp_elmo_plugin.files.atomic import PathLike, atomic_file, output_folder
 from allennlp_elmo_plugin.pretrained import file_names as files
 from allennlp_elmo_plugin.pretrained.find_model import find_model
 from allennlp_elmo_plugin.pretrained.language_model import read_model
@@ -58,7 +58,7 @@ def export(
     if zip:
         if path.is_file() and not force:
             raise ValueError(f"{path} exists; choose another output, or --force to replace it")
-        with whole_file(path) as staged, TemporaryDirectory(dir=Path(staged).parent) as parts:
+        with atomic_file(path) as staged, TemporaryDirectory(dir=Path(staged).parent) as parts:
             _write(model, Path(parts), path.name, True, precision)
             written = sorted(os.listdir(parts))
             with zipfile.ZipFile(staged, "w") as archive:

@@ -13,8 +13,8 @@ import torch
 
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.commands.command import Command
+from allennlp_elmo_plugin.files.atomic import LateErrorFile, PathLike, output_folder
 from allennlp_elmo_plugin.files.json_file import to_json
-from allennlp_elmo_plugin.files.whole import LateErrorFile, PathLike, output_folder
 from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.pretrained.adagrad_file import write_adagrad_state
 from allennlp_elmo_plugin.pretrained.checkpoints import saved_variables

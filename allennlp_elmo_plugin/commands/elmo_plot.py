@@ -9,7 +9,7 @@ from allennlp_elmo_plugin.analysis.figures import ENDINGS, PAGE_ENDINGS, is_page
 from allennlp_elmo_plugin.analysis.surprise import write_surprise
 from allennlp_elmo_plugin.analysis.training_curves import draw_curves, read_run
 from allennlp_elmo_plugin.commands import command
-from allennlp_elmo_plugin.files.whole import check_whole_file
+from allennlp_elmo_plugin.files.atomic import check_writable
 from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
 from allennlp_elmo_plugin.progress import counted
 from allennlp_elmo_plugin.text.lines import split_words
@@ -130,4 +130,4 @@ def _check_output(output: str, endings: Sequence[str], *packages: str) -> None:
     command.check_installed(*packages)
     if not output.lower().endswith(tuple(endings)):
         raise ValueError(f"--output {output}: the name must end with {', '.join(endings)}")
-    check_whole_file(output)
+    check_writable(output)

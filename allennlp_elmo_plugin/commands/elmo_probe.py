@@ -7,8 +7,8 @@ from allennlp_elmo_plugin.analysis.labelled_text import choose, read_sentences
 from allennlp_elmo_plugin.analysis.probing import TASKS, draw, markdown, run
 from allennlp_elmo_plugin.commands.command import ELMO_HELP, Command, check_installed, positive
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
+from allennlp_elmo_plugin.files.atomic import output_folder
 from allennlp_elmo_plugin.files.json_file import to_json
-from allennlp_elmo_plugin.files.whole import output_folder
 from allennlp_elmo_plugin.text.corpus import find_files
 
 

@@ -21,9 +21,9 @@ from allennlp_elmo_plugin.commands.command import (
 )
 from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
 from allennlp_elmo_plugin.commands.elmo_vocab import write_vocabulary
+from allennlp_elmo_plugin.files.atomic import atomic_file, output_folder
 from allennlp_elmo_plugin.files.json_file import read_json_object, to_json
 from allennlp_elmo_plugin.files.locks import locked_folder
-from allennlp_elmo_plugin.files.whole import output_folder, whole_file
 from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.pretrained.adagrad_file import read_adagrad_state
 from allennlp_elmo_plugin.pretrained.find_model import find_model
@@ -226,7 +226,7 @@ def _resume(args: argparse.Namespace) -> None:
             )
         part[key] = value
     if to_json(run) != before:
-        with locked_folder(args.output), whole_file(path) as staged:
+        with locked_folder(args.output), atomic_file(path) as staged:
             Path(staged).write_text(to_json(run) + "\n", "utf-8")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from allennlp_elmo_plugin.commands.command import TEXT_HELP, Command, positive
-from allennlp_elmo_plugin.files.whole import PathLike, output_folder
+from allennlp_elmo_plugin.files.atomic import PathLike, output_folder
 from allennlp_elmo_plugin.pretrained.file_names import VOCABULARY_FILE
 from allennlp_elmo_plugin.progress import counted, progress_bar
 from allennlp_elmo_plugin.text.checks import check_words

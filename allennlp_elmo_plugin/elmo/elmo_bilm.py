@@ -27,7 +27,7 @@ from allennlp_elmo_plugin.elmo.elmo_character_encoder import (
     gaps,
 )
 from allennlp_elmo_plugin.elmo.many_langs_encoder import ManyLangsEncoder
-from allennlp_elmo_plugin.files.whole import PathLike
+from allennlp_elmo_plugin.files.atomic import PathLike
 from allennlp_elmo_plugin.pretrained.checkpoints.many_langs import ManyLangsOptions
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import load
 from allennlp_elmo_plugin.pretrained.find_model import find_model

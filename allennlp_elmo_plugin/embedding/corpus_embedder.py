@@ -18,7 +18,7 @@ import torch
 from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS
 from allennlp_elmo_plugin.embedding import batches, layers_file
 from allennlp_elmo_plugin.embedding.parts import Part, PartsFolder
-from allennlp_elmo_plugin.files.whole import check_whole_file
+from allennlp_elmo_plugin.files.atomic import check_writable
 from allennlp_elmo_plugin.pretrained.find_model import BUNDLED_MODEL
 from allennlp_elmo_plugin.progress import progress_bar
 from allennlp_elmo_plugin.text.checks import check_text
@@ -312,7 +312,7 @@ class CorpusEmbedder:
 def check_output(path: str, overwrite: bool = False, resume: bool = False) -> None:
     """Raise an `OSError` or `ValueError` unless the output can be written or replaced."""
     path = os.path.expanduser(path)
-    check_whole_file(path)
+    check_writable(path)
     if os.path.lexists(path) and not overwrite:
         raise ValueError(f"{path} exists already; remove it, choose another name, or {_REPLACE}")
     if not (overwrite or resume) and PartsFolder(path).has_parts():

@@ -21,7 +21,7 @@ from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
 from allennlp_elmo_plugin.embedding.batches import POOLINGS, BatchEmbedder, Layers, Pooling, pool
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, Neighbours, embed_word, nearest
-from allennlp_elmo_plugin.files.whole import PathLike
+from allennlp_elmo_plugin.files.atomic import PathLike
 from allennlp_elmo_plugin.pretrained.file_names import OPTIONS_FILE, WEIGHT_FILE
 from allennlp_elmo_plugin.pretrained.find_model import BUNDLED_MODEL, find_model
 from allennlp_elmo_plugin.pretrained.weight_file import write_weights

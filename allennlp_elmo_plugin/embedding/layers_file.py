@@ -8,7 +8,7 @@ from typing import Any
 import h5py
 import numpy
 
-from allennlp_elmo_plugin.files.whole import LateErrorFile, whole_file
+from allennlp_elmo_plugin.files.atomic import LateErrorFile, atomic_file
 
 DTYPES = ("float32", "float16")
 COMPRESSIONS = ("gzip", "lzf")
@@ -97,7 +97,7 @@ def open_layers_file(path: str, compression: str | None = None) -> Iterator[Laye
     # HDF5 1.8's format (2008): in older ones, a writer's memory grows with the keys. Compressed
     # datasets need 1.10's (2016), in which they have no index of 2.6 KB each.
     libver = ("v108" if compression is None else "v110", "latest")
-    with whole_file(path) as staged, LateErrorFile(staged) as raw:
+    with atomic_file(path) as staged, LateErrorFile(staged) as raw:
         with h5py.File(raw, "w", libver=libver) as file:
             yield LayersFile(file, compression)
 

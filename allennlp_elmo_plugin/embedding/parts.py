@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 
+from allennlp_elmo_plugin.files.atomic import LateErrorFile
 from allennlp_elmo_plugin.files.locks import open_locked
-from allennlp_elmo_plugin.files.whole import LateErrorFile
 
 # The end of a part: where its layers end, and a checksum of what follows them
 _END = struct.Struct("<QI")

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import numpy
 import torch
 
+from allennlp_elmo_plugin.files.atomic import LateErrorFile, PathLike
 from allennlp_elmo_plugin.files.hdf5_file import is_float, open_weight_file
-from allennlp_elmo_plugin.files.whole import LateErrorFile, PathLike
 
 _ROWS_AT_ONCE = 2**14
 NamedTensors = Iterable[tuple[str, torch.Tensor]]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.files.whole import PathLike
+from allennlp_elmo_plugin.files.atomic import PathLike
 from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.pretrained.archive import is_archive, model_folder
 from allennlp_elmo_plugin.pretrained.checkpoints import LAYOUTS

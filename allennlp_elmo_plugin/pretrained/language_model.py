@@ -9,7 +9,7 @@ import torch
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
-from allennlp_elmo_plugin.files.whole import PathLike
+from allennlp_elmo_plugin.files.atomic import PathLike
 from allennlp_elmo_plugin.pretrained.checkpoints.layout import ModelFiles
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import make_language_model
 from allennlp_elmo_plugin.pretrained.file_names import VOCABULARY_FILE

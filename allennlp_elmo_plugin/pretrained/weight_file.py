@@ -7,7 +7,7 @@ import torch
 
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.softmax import Softmax
-from allennlp_elmo_plugin.files.whole import LateErrorFile, PathLike, whole_file
+from allennlp_elmo_plugin.files.atomic import LateErrorFile, PathLike, atomic_file
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import (
     Dataset,
     datasets,
@@ -49,7 +49,7 @@ def _write(path: PathLike, model: torch.nn.Module, table: list[Dataset], dtype: 
     n_bytes = sum(4 * math.prod(dataset.shape) for dataset in table)
     with (
         step_bar(f"writing {os.path.basename(path)}", n_bytes) as update,
-        whole_file(path) as staged,
+        atomic_file(path) as staged,
         LateErrorFile(staged) as file,
         h5py.File(file, "w") as weight_file,
     ):

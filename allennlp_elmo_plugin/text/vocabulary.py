@@ -11,8 +11,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
+from allennlp_elmo_plugin.files.atomic import atomic_file
 from allennlp_elmo_plugin.files.hdf5_file import allowance
-from allennlp_elmo_plugin.files.whole import whole_file
 from allennlp_elmo_plugin.text.lines import TextLines, without_mark
 
 UNKNOWN_WORD = "<UNK>"
@@ -85,7 +85,7 @@ def _without_counts(lines: list[str]) -> list[str]:
 
 def write_vocabulary_file(path: str | os.PathLike[str], words: Iterable[str]) -> None:
     """Write `words` atomically, one a line."""
-    with whole_file(path) as staged, open(staged, "w", encoding="utf-8", newline="\n") as file:
+    with atomic_file(path) as staged, open(staged, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{word}\n" for word in words)
 
 

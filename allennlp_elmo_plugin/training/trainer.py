@@ -13,8 +13,8 @@ import torch.distributed as dist
 
 from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
 from allennlp_elmo_plugin.errors import Terminated, noted_signals
+from allennlp_elmo_plugin.files.atomic import LateErrorFile, PathLike, atomic_file, output_folder
 from allennlp_elmo_plugin.files.json_file import to_json
-from allennlp_elmo_plugin.files.whole import LateErrorFile, PathLike, output_folder, whole_file
 from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.pretrained.adagrad_file import write_adagrad_state
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel
@@ -222,7 +222,7 @@ class Trainer:
                     sums = [(name, state[p]["sum"]) for name, p in named if p in state]
                     write_adagrad_state(new / names.ADAGRAD_FILE, sums, self.n_batches)
         path = self.folder / f"metrics_epoch_{len(self.epochs) - 1}.json"
-        with whole_file(path) as staged:
+        with atomic_file(path) as staged:
             Path(staged).write_text(to_json(metrics), "utf-8")
 
     def save(self) -> None:
@@ -245,7 +245,10 @@ class Trainer:
                 "processes": processes,
                 **{name: getattr(self, name) for name in _SAVED},
             }
-            with whole_file(self.folder / CHECKPOINT_FILE) as staged, LateErrorFile(staged) as file:
+            with (
+                atomic_file(self.folder / CHECKPOINT_FILE) as staged,
+                LateErrorFile(staged) as file,
+            ):
                 torch.save(content, file)
         self._saved_at = time.monotonic()
 

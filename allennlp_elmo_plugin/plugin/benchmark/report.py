@@ -11,9 +11,9 @@ import numpy
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.analysis.figures import figure
+from allennlp_elmo_plugin.files.atomic import atomic_file
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.markdown import markdown_table
-from allennlp_elmo_plugin.files.whole import whole_file
 from allennlp_elmo_plugin.plugin.benchmark.configuration import Configuration
 from allennlp_elmo_plugin.plugin.benchmark.task import MODELS, TASKS, kind_of
 
@@ -59,7 +59,7 @@ def write_tables(output: Path) -> str:
     rows = summarize(read_runs(output))
     table = markdown(rows)
     for name, text in (("results.json", to_json(rows)), ("results.md", table)):
-        with whole_file(output / name) as staged:
+        with atomic_file(output / name) as staged:
             Path(staged).write_text(text, encoding="utf-8")
     return table
 

@@ -17,7 +17,7 @@ from allennlp.common.meta import META_NAME
 from allennlp.models import Model, archival
 
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.files.whole import whole_file
+from allennlp_elmo_plugin.files.atomic import atomic_file
 from allennlp_elmo_plugin.pretrained.file_names import (
     ARCHIVE_FILE,
     ARCHIVED_WEIGHT_FILE,
@@ -66,7 +66,7 @@ def archive_model(
     logger.info("archiving weights and vocabulary to %s", target)
     # All nodes of a distributed training may write to the same folder.
     with (
-        whole_file(target, wait=True) as staged,
+        atomic_file(target, wait=True) as staged,
         tarfile.open(staged, "w:gz", dereference=True) as archive,
         ExitStack() as opened,
     ):

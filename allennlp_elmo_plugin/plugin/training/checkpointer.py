@@ -12,7 +12,7 @@ from allennlp.common.util import is_distributed
 from allennlp.training.checkpointer import Checkpointer
 
 from allennlp_elmo_plugin.errors import Terminated
-from allennlp_elmo_plugin.files.whole import LateErrorFile, sync, sync_folder
+from allennlp_elmo_plugin.files.atomic import LateErrorFile, sync, sync_folder
 from allennlp_elmo_plugin.plugin.registration import override_registered
 
 

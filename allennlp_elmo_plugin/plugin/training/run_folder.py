@@ -16,8 +16,8 @@ from allennlp.common.util import is_distributed
 from allennlp.data import Vocabulary
 from allennlp.training.util import evaluate
 
+from allennlp_elmo_plugin.files.atomic import remove
 from allennlp_elmo_plugin.files.locks import locked_folder
-from allennlp_elmo_plugin.files.whole import remove
 from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.plugin.registration import configuration_errors, override_registered
 from allennlp_elmo_plugin.text.vocabulary import LM_NAMESPACE, VOCABULARY_FOLDER

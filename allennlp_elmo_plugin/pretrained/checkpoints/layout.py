@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.files.atomic import PathLike
 from allennlp_elmo_plugin.files.json_file import MAX_BYTES, shown
-from allennlp_elmo_plugin.files.whole import PathLike
 from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import Dataset, datasets
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import Weights

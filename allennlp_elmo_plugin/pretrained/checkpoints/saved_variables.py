@@ -16,9 +16,9 @@ import torch
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
+from allennlp_elmo_plugin.files.atomic import PathLike
 from allennlp_elmo_plugin.files.hdf5_file import float_datasets, open_weight_file
 from allennlp_elmo_plugin.files.json_file import shown
-from allennlp_elmo_plugin.files.whole import PathLike
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import (
     CELL,
     SOFTMAX_BIAS,

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from allennlp_elmo_plugin.files.atomic import PathLike
 from allennlp_elmo_plugin.files.json_file import shown
-from allennlp_elmo_plugin.files.whole import PathLike
 from allennlp_elmo_plugin.pretrained.file_names import find_checkpoint_names
 
 _FOOTER_SIZE = 48

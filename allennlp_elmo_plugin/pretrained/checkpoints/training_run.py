@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.files.atomic import PathLike
 from allennlp_elmo_plugin.files.json_file import read_json_object
 from allennlp_elmo_plugin.files.tensors import read_tensors
-from allennlp_elmo_plugin.files.whole import PathLike
 from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.pretrained.archive import model_folder
 from allennlp_elmo_plugin.pretrained.checkpoints.layout import Layout, ModelFiles

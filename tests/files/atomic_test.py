@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from allennlp_elmo_plugin.files.whole import LateErrorFile, output_folder, whole_file
+from allennlp_elmo_plugin.files.atomic import LateErrorFile, atomic_file, output_folder
 from tests.support.testing import fork, limit_file_size, read_files
 
 NAMES = ("options", "weights", "vocabulary", "extra")
 
 
 def write_file(path, version):
-    with whole_file(path) as staged:
+    with atomic_file(path) as staged:
         Path(staged).write_bytes(version)
 
 
@@ -57,7 +57,7 @@ def test_an_error_changes_nothing(name, tmp_path):
             with output_folder(tmp_path / name, NAMES, force=True) as new:
                 (new / "options").touch()
                 raise KeyboardInterrupt
-        with whole_file(tmp_path / name) as staged:
+        with atomic_file(tmp_path / name) as staged:
             Path(staged).write_text("new")
             raise KeyboardInterrupt
     assert read_files(tmp_path) == before
@@ -126,13 +126,13 @@ def test_writers_that_wait_take_turns(tmp_path):
 
     def write_often():
         for _ in range(50):
-            with whole_file(tmp_path / "file", wait=True) as staged:
+            with atomic_file(tmp_path / "file", wait=True) as staged:
                 Path(staged).write_text(f"{os.getpid()}\n" * 1000)
 
     children = [fork(write_often, wait=False) for _ in range(3)]
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 3
     assert len(set((tmp_path / "file").read_text().splitlines())) == 1
-    with whole_file(tmp_path / "lock") as staged, output_folder(tmp_path / "out", NAMES):
+    with atomic_file(tmp_path / "lock") as staged, output_folder(tmp_path / "out", NAMES):
         Path(staged).touch()
         for write, name in ((write_file, "lock"), (write_folder, "out")):
             with pytest.raises(BlockingIOError, match=f"another process is using it.*{name}"):
@@ -185,7 +185,7 @@ def test_files_of_libraries(write_to, tmp_path):
     write_file(tmp_path / "file", b"old")
 
     def write():
-        with whole_file(tmp_path / "file") as staged, LateErrorFile(staged) as file:
+        with atomic_file(tmp_path / "file") as staged, LateErrorFile(staged) as file:
             write_to(file)
 
     def fill(n_bytes):

@@ -20,13 +20,13 @@ _STAGING = ".elmo.partial"
 
 
 @contextmanager
-def whole_file(path: PathLike, wait: bool = False) -> Iterator[str]:
+def atomic_file(path: PathLike, wait: bool = False) -> Iterator[str]:
     """
     Write a file atomically: yield the path to write to. The file gets its name when the block ends
     without an error; a link is replaced. If another process writes it, `wait`, or raise a
     `BlockingIOError`.
     """
-    check_whole_file(path)
+    check_writable(path)
     folder, name = os.path.split(os.path.abspath(path))
     with _staging(Path(folder, f".{name}.partial"), path, wait) as new:
         yield str(new / name)
@@ -35,8 +35,8 @@ def whole_file(path: PathLike, wait: bool = False) -> Iterator[str]:
         sync_folder(folder)
 
 
-def check_whole_file(path: PathLike) -> None:
-    """Raise an `OSError` unless `whole_file` can write this file; call it before long work."""
+def check_writable(path: PathLike) -> None:
+    """Raise an `OSError` unless `atomic_file` can write this file; call it before long work."""
     target = os.path.abspath(path)
     folder = os.path.dirname(target)
     if not os.path.isdir(folder):
