@@ -10,7 +10,7 @@ from typing import Any
 
 from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS
 from allennlp_elmo_plugin.files.atomic import PathLike, atomic_file
-from allennlp_elmo_plugin.files.json_file import read_json_object, shown
+from allennlp_elmo_plugin.files.json_file import escaped, read_json_object
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ class BiLmOptions:
         """
 
         def error(key: str, message: str) -> ValueError:
-            return ValueError(f'{source}: "{shown(key)}" {message}')
+            return ValueError(f'{source}: "{escaped(key)}" {message}')
 
         def take(kind: Any) -> dict[str, Any]:
             arguments = {}
@@ -187,7 +187,7 @@ class BiLmOptions:
         for key in remaining:
             if key.startswith(_SECTIONS):
                 raise error(key, "is not known")
-        unknown = [shown(key) for key in remaining if key not in _TRAINING_KEYS]
+        unknown = [escaped(key) for key in remaining if key not in _TRAINING_KEYS]
         if unknown:
             logger.warning("%s: keys that nothing here uses: %s", source, reprlib.repr(unknown))
         options = cls(**own, char_cnn=char_cnn, training=remaining)

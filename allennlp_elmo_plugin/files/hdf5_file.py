@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from allennlp_elmo_plugin.files.json_file import shown
+from allennlp_elmo_plugin.files.json_file import escaped
 
 MAX_EXPANSION = 100
 """How many times its size a compressed file may unpack to. Trained weights hardly compress."""
@@ -35,12 +35,12 @@ def open_weight_file(path: str | os.PathLike[str]) -> Iterator[Any]:
         weight_file = h5py.File(os.fspath(path), "r")
         datasets = float_datasets(weight_file)
     except Exception as error:  # h5py has no class for the errors of HDF5
-        text = f"not an HDF5 file, or one cut off ({shown(error, 200)})"
+        text = f"not an HDF5 file, or one cut off ({escaped(error, 200)})"
         raise ValueError(f"{path}: {text}") from error
     with weight_file:
         total = 0
         for name, dataset in datasets:
-            place = f"{path}: '{shown(name, 200)}'"
+            place = f"{path}: '{escaped(name, 200)}'"
             if dataset.is_virtual or dataset.external:
                 raise ValueError(f"{place} has its data in other files")
             # Uncompressed data must all be there; of compressed data, at least something.

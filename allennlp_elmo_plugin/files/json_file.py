@@ -32,14 +32,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in pairs:
         if key in values:
-            raise ValueError(f'the key "{shown(key)}" is there twice; remove one')
+            raise ValueError(f'the key "{escaped(key)}" is there twice; remove one')
         values[key] = value
     return values
 
 
 def _finite(text: str) -> float:
     if not math.isfinite(float(text)):
-        raise ValueError(f"{shown(text)} is not a finite number; write null for none")
+        raise ValueError(f"{escaped(text)} is not a finite number; write null for none")
     return float(text)
 
 
@@ -49,7 +49,7 @@ def to_json(value: Any) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def shown(text: object, length: int = 60) -> str:
-    """Quote text of a file in an error: escaped, at most `length` characters."""
-    escaped = json.dumps(str(text))[1:-1]
-    return escaped if len(escaped) <= length else f"{escaped[:length]}..."
+def escaped(text: object, length: int = 60) -> str:
+    """Return text of an untrusted file for an error, escaped and cut to `length` characters."""
+    quoted = json.dumps(str(text))[1:-1]
+    return quoted if len(quoted) <= length else f"{quoted[:length]}..."

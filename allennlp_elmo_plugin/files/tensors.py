@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from allennlp_elmo_plugin.files.json_file import shown
+from allennlp_elmo_plugin.files.json_file import escaped
 
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
@@ -28,7 +28,7 @@ def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
         program = re.search(r"GLOBAL (\S+)", str(error))
         raise ValueError(
             f"{path}: damaged, or contains something other than tensors, which could run code; "
-            f"{advice} ({shown(program[1] if program else error, 200)})"
+            f"{advice} ({escaped(program[1] if program else error, 200)})"
         ) from None
     tensors: Iterable[Any] = values.values() if isinstance(values, dict) else [None]
     for tensor in tensors:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from allennlp_elmo_plugin.files.hdf5_file import MAX_EXPANSION, allowance
-from allennlp_elmo_plugin.files.json_file import shown
+from allennlp_elmo_plugin.files.json_file import escaped
 from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.progress import step_bar
 
@@ -50,7 +50,7 @@ def model_folder(path: str, source: str) -> Iterator[Path]:
         try:
             _unpack(path, source, Path(folder))
         except Exception as error:  # The three libraries raise errors of many kinds.
-            raise ValueError(f"{source}: can't be unpacked ({shown(error, 200)})") from error
+            raise ValueError(f"{source}: can't be unpacked ({escaped(error, 200)})") from error
         try:
             yield _folder_of_the_model(Path(folder))
         except (ValueError, FileNotFoundError) as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from allennlp_elmo_plugin.files.json_file import shown
+from allennlp_elmo_plugin.files.json_file import escaped
 from allennlp_elmo_plugin.pretrained.file_names import PATTERNS
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ def cached_path(address: str) -> str:
         return _through_cached_path(address) or _through_torch(address)
     except Exception as error:  # of any of the libraries that download
         raise ValueError(
-            f"cannot download {address} ({type(error).__name__}: {shown(error, 200)}). Without a "
+            f"cannot download {address} ({type(error).__name__}: {escaped(error, 200)}). Without a "
             "connection, give the path of a file that was downloaded elsewhere"
         ) from None
 

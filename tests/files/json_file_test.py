@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from allennlp_elmo_plugin.files.json_file import MAX_BYTES, read_json_object, shown, to_json
+from allennlp_elmo_plugin.files.json_file import MAX_BYTES, escaped, read_json_object, to_json
 
 
 @pytest.mark.parametrize(
@@ -48,5 +48,5 @@ def test_letters_in_files_and_in_errors():
     assert "東京" in text and '"\\udce9"' in text and "😀" in text
     assert json.loads(text.encode("utf-8")) == values
     assert to_json({"a": 1}) == '{\n  "a": 1\n}'
-    assert shown("naïve\n\x1b") == "na\\u00efve\\n\\u001b"
-    assert shown("x" * 60) == "x" * 60 and shown("xy" * 31) == "xy" * 30 + "..."
+    assert escaped("naïve\n\x1b") == "na\\u00efve\\n\\u001b"
+    assert escaped("x" * 60) == "x" * 60 and escaped("xy" * 31) == "xy" * 30 + "..."

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.atomic import PathLike
-from allennlp_elmo_plugin.files.json_file import MAX_BYTES, shown
+from allennlp_elmo_plugin.files.json_file import MAX_BYTES, escaped
 from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import Dataset, datasets
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import Weights
@@ -51,7 +51,7 @@ def _trained_on(folder: Path) -> str:
     paths = filter(Path.is_file, (folder / names.CONFIG_FILE, folder / "meta.json"))
     content = "".join(path.read_bytes()[:MAX_BYTES].decode("utf-8", "replace") for path in paths)
     texts = re.findall(r'"(?:train_path|language)": *"([^"\\]+)"', content)
-    return f" (trained on {shown(', '.join(dict.fromkeys(texts)), 200)})" if texts else ""
+    return f" (trained on {escaped(', '.join(dict.fromkeys(texts)), 200)})" if texts else ""
 
 
 class Layout(ABC):

@@ -10,7 +10,7 @@ from typing import Any
 
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions, CharCnnOptions
-from allennlp_elmo_plugin.files.json_file import read_json_object, shown
+from allennlp_elmo_plugin.files.json_file import escaped, read_json_object
 from allennlp_elmo_plugin.files.tensors import read_tensors
 from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.pretrained.checkpoints.layout import Layout, ModelFiles
@@ -169,7 +169,7 @@ def _read_dictionary(path: Path, n_rows: int, needed: Sequence[str]) -> dict[str
         if line and (len(keys) > 1 or row >= n_rows):
             raise ValueError(
                 f"{path}, line {number}: expected a key, a tab and a row of its table, below "
-                f"{n_rows}, found '{shown(line)}'"
+                f"{n_rows}, found '{escaped(line)}'"
             )
         if line:
             ids[keys[0] if keys else _WHITE_SPACE] = row

@@ -18,7 +18,7 @@ from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.files.atomic import PathLike
 from allennlp_elmo_plugin.files.hdf5_file import float_datasets, open_weight_file
-from allennlp_elmo_plugin.files.json_file import shown
+from allennlp_elmo_plugin.files.json_file import escaped
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import (
     CELL,
     SOFTMAX_BIAS,
@@ -98,7 +98,7 @@ class Weights(NamedTuple):
                 raise ValueError(f"{variable.file}: the variable {name!r} {text}; {_ADVICE}")
         for name, variable in self.variables.items():
             if name not in expected and name.startswith(parts):
-                text = f"has the variable '{shown(name, 200)}', which the options don't ask for"
+                text = f"has the variable '{escaped(name, 200)}', which the options don't ask for"
                 raise ValueError(f"{variable.file}: {text}; {_ADVICE}")
 
     def read(self, name: str) -> Iterator[tuple[int, torch.Tensor]]:
@@ -116,7 +116,7 @@ class Weights(NamedTuple):
         except Exception as error:  # h5py has no class for the errors of HDF5
             raise ValueError(
                 f"{variable.file}: the variable {name!r} can't be read, the file is damaged "
-                f"({shown(error, 200)})"
+                f"({escaped(error, 200)})"
             ) from error
 
 
@@ -187,7 +187,7 @@ def weights_of_state_dict(
     expected = torch.nn.ModuleDict(model).state_dict()
     for name, tensor in tensors.items():
         if name not in expected or tensor.shape != expected[name].shape:
-            text = f"no parameter '{shown(name, 200)}' of the shape {tuple(tensor.shape)}"
+            text = f"no parameter '{escaped(name, 200)}' of the shape {tuple(tensor.shape)}"
             raise ValueError(f"{source}: a model of these options has {text}; {_ADVICE}")
     return Weights(source, variables)
 

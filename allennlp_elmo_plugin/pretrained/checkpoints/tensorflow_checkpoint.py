@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from allennlp_elmo_plugin.files.atomic import PathLike
-from allennlp_elmo_plugin.files.json_file import shown
+from allennlp_elmo_plugin.files.json_file import escaped
 from allennlp_elmo_plugin.pretrained.file_names import find_checkpoint_names
 
 _FOOTER_SIZE = 48
@@ -96,7 +96,7 @@ def read_index(prefix: PathLike) -> dict[str, Entry]:
             for key, fields in values.items()
         }
     except (LookupError, TypeError, ValueError, OverflowError, struct.error) as error:
-        raise ValueError(f"{path}: is damaged ({shown(error, 200)})") from error
+        raise ValueError(f"{path}: is damaged ({escaped(error, 200)})") from error
 
 
 def _block(table: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
