@@ -12,7 +12,7 @@ import textwrap
 from itertools import takewhile
 from pathlib import Path
 
-import numpy
+import numpy as np
 
 from allennlp_elmo_plugin import ElmoEmbedder
 from allennlp_elmo_plugin.analysis.figures import figure
@@ -95,7 +95,7 @@ def draw_speed(folder: Path) -> None:
             of_model = [row for row in rows if row["model"] == model]
             for offset, name in ((-0.2, "this package"), (0.2, "AllenNLP")):
                 speeds = [int(row[f"words/s, {name}"].replace(",", "")) for row in of_model]
-                bars = axes.barh(numpy.arange(len(speeds)) + offset, speeds, 0.4, label=name)
+                bars = axes.barh(np.arange(len(speeds)) + offset, speeds, 0.4, label=name)
                 axes.bar_label(bars, fmt="{:,.0f}", fontsize=8, padding=2)
             axes.set_yticks(range(len(of_model)), [row["workload"] for row in of_model])
             axes.invert_yaxis()

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy
+import numpy as np
 import torch
 
 from allennlp_elmo_plugin.bilm.characters import sentences_to_character_ids
@@ -29,29 +29,29 @@ class Corpus:
     """
 
     def __init__(self, n_words: int = 50_000, seed: int = 0) -> None:
-        self._rng = numpy.random.RandomState(seed)
-        ranks = numpy.arange(1, n_words + 1)
-        self._cumulated = numpy.cumsum(1.0 / ranks) / (1.0 / ranks).sum()
+        self._rng = np.random.RandomState(seed)
+        ranks = np.arange(1, n_words + 1)
+        self._cumulated = np.cumsum(1.0 / ranks) / (1.0 / ranks).sum()
 
     @functools.cached_property
     def words(self) -> list[str]:
         """The vocabulary, the most frequent word first."""
-        rng = numpy.random.RandomState(0)
-        ranks = numpy.arange(1, len(self._cumulated) + 1)
+        rng = np.random.RandomState(0)
+        ranks = np.arange(1, len(self._cumulated) + 1)
         # Rare words are longer, as in any language: about 2 to 17 letters.
-        lengths = 1 + rng.poisson(1 + numpy.log10(ranks) * 1.5)
+        lengths = 1 + rng.poisson(1 + np.log10(ranks) * 1.5)
         letters = "abcdefghijklmnopqrstuvwxyz"
         words = ("".join(letters[i] for i in rng.randint(0, 26, length)) for length in lengths)
         return [f"{word}{rank % 10}" for word, rank in zip(words, ranks)]
 
-    def word_ids(self, *shape: int) -> "numpy.ndarray":
+    def word_ids(self, *shape: int) -> "np.ndarray":
         """Return the ids of random words; 0 is the most frequent word."""
         return self._cumulated.searchsorted(self._rng.random_sample(shape))
 
     def sentences(self, number: int) -> list[Sentence]:
         sigma = 0.6
-        mu = numpy.log(22) - sigma**2 / 2
-        lengths = numpy.clip(self._rng.lognormal(mu, sigma, number).round(), 1, 150).astype(int)
+        mu = np.log(22) - sigma**2 / 2
+        lengths = np.clip(self._rng.lognormal(mu, sigma, number).round(), 1, 150).astype(int)
         return [[self.words[i] for i in self.word_ids(length)] for length in lengths]
 
     def batches(self, number: int, size: int = 64, by_length: bool = False) -> list[list[Sentence]]:

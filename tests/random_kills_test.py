@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 
-import numpy
+import numpy as np
 import pytest
 import torch
 from allennlp.commands import main
@@ -78,4 +78,4 @@ def test_random_kills(name, tmp_path, monkeypatch):
             assert status in (0, signal.SIGKILL)
             n_kills += status != 0
         assert os.waitpid(start(name, output), 0)[1] == 0
-        numpy.testing.assert_equal(result(output), result(folder / "undisturbed"))
+        np.testing.assert_equal(result(output), result(folder / "undisturbed"))

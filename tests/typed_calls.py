@@ -5,7 +5,7 @@ comments `type: ignore` is needless.
 
 from pathlib import Path
 
-import numpy
+import numpy as np
 import torch
 
 from allennlp_elmo_plugin import Elmo, ElmoEmbedder, batch_to_ids
@@ -19,9 +19,9 @@ def accepted(embedder: ElmoEmbedder, words: tuple[str, ...], path: Path) -> None
     batches = [words], (words,), [list(words)], iter([words])
     for batch in batches:
         Elmo(path, 2).embed_sentences(batch)
-    arrays: list[numpy.ndarray] = embedder.embed_batch(batches[0], "average")
-    top: numpy.ndarray = embedder.embed_sentence(words, "top")
-    vectors: numpy.ndarray = embedder.encode(["a b", words], "max", "all", batch_size=1)
+    arrays: list[np.ndarray] = embedder.embed_batch(batches[0], "average")
+    top: np.ndarray = embedder.embed_sentence(words, "top")
+    vectors: np.ndarray = embedder.encode(["a b", words], "max", "all", batch_size=1)
     cosines: torch.Tensor = embedder.similarity(vectors, vectors)
     embedder.embed_file(path, path, "top")
     embedder.nearest("a", (words,), [words])

@@ -1,6 +1,6 @@
 """The interface of ELMoForManyLangs."""
 
-import numpy
+import numpy as np
 import torch
 
 from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences
@@ -20,7 +20,7 @@ class Embedder:
         self._embedder = ElmoEmbedder(model_dir, initial_state="zero", device=device)
         self.batch_size = batch_size
 
-    def sents2elmo(self, sents: Sentences, output_layer: int = -1) -> list[numpy.ndarray]:
+    def sents2elmo(self, sents: Sentences, output_layer: int = -1) -> list[np.ndarray]:
         """
         Return the vectors of each tokenised sentence, shape `(words, dim)`: those of a layer or, by
         default, the average of all layers. For -2, return all layers, `(layers, words, dim)`.

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import numpy
+import numpy as np
 import torch
 
 from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences
@@ -32,7 +32,7 @@ class ElmoModel:
 
     def get_elmo_vectors(
         self, texts: Sentences, warmup: bool = True, layers: Layers = "average", session: Any = None
-    ) -> numpy.ndarray:
+    ) -> np.ndarray:
         """
         Return the vectors of the words of tokenised sentences, shape `(sentences, words, dim)`,
         with zeros after the last word. For `"all"` layers, `(sentences, layers, words, dim)`.
@@ -40,14 +40,14 @@ class ElmoModel:
         sentences = self._start(texts, warmup)
         axes = [self.n_layers] if layers == "all" else []
         n_words = max(map(len, sentences), default=0)
-        vectors = numpy.zeros((len(sentences), *axes, n_words, self.vector_size), "float32")
+        vectors = np.zeros((len(sentences), *axes, n_words, self.vector_size), "float32")
         for i, array in self._embedder.embed_all(sentences, layers, 4096, self.batch_size):
             vectors[i, ..., : len(sentences[i]), :] = array
         return vectors
 
     def get_elmo_vector_average(
         self, texts: Sentences, warmup: bool = True, layers: Layers = "average", session: Any = None
-    ) -> numpy.ndarray:
+    ) -> np.ndarray:
         """Return the means over the words, scaled to length 1: `(sentences, [layers,] dim)`."""
         sentences = self._start(texts, warmup)
         options: Any = {"batch_size": self.batch_size, "normalize_embeddings": True}

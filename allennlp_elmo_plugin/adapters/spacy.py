@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any, Literal, Self
 
-import numpy
+import numpy as np
 from spacy.language import Language
 from spacy.tokens import Doc, Span
 from spacy.util import minibatch
@@ -46,7 +46,7 @@ class ElmoPipe:
         for docs in minibatch(stream, batch_size):
             spans: list[Span] = []
             for doc in docs:
-                doc.tensor = numpy.zeros((len(doc), dim), "float32")
+                doc.tensor = np.zeros((len(doc), dim), "float32")
                 for hooks in (doc.user_hooks, doc.user_span_hooks, doc.user_token_hooks):
                     hooks.update(vector=_vector, similarity=_similarity)
                 spans += doc.sents if doc.has_annotation("SENT_START") else [doc[:]]
@@ -64,7 +64,7 @@ class ElmoPipe:
         return self
 
 
-def _vector(part: Any) -> numpy.ndarray:
+def _vector(part: Any) -> np.ndarray:
     """Return the vector of a token, or the mean of those of a span or document."""
     tensor = part.tensor  # ([tokens,] dim)
     return tensor if tensor.ndim == 1 else tensor.sum(0) / max(1, len(tensor))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy
+import numpy as np
 
 from allennlp_elmo_plugin.analysis.figures import figure
 from allennlp_elmo_plugin.analysis.labelled_text import Example, LabelledSentence
@@ -35,7 +35,7 @@ class LinearProbe:
     regression would take thousands of steps.
     """
 
-    def __init__(self, vectors: numpy.ndarray, examples: Sequence[Example]) -> None:
+    def __init__(self, vectors: np.ndarray, examples: Sequence[Example]) -> None:
         from sklearn.decomposition import PCA  # slow to import
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
@@ -44,7 +44,7 @@ class LinearProbe:
         self._classifier = make_pipeline(whitening, LogisticRegression(C=0.1, max_iter=5_000))
         self._classifier.fit(vectors, [example.label for example in examples])
 
-    def predict(self, vectors: numpy.ndarray, examples: Sequence[Example]) -> list[str]:
+    def predict(self, vectors: np.ndarray, examples: Sequence[Example]) -> list[str]:
         return list(self._classifier.predict(vectors))
 
 
@@ -54,15 +54,15 @@ class NearestSense:
     al. 2018, section 5.3). For a new key, the most frequent label of all.
     """
 
-    def __init__(self, vectors: numpy.ndarray, examples: Sequence[Example]) -> None:
+    def __init__(self, vectors: np.ndarray, examples: Sequence[Example]) -> None:
         self._labels = labels_by_key(examples)
         rows: dict[tuple[str, str], list[int]] = {}
         for row, (_, key, label) in enumerate(examples):
             rows.setdefault((key, label), []).append(row)
         means = {sense: vectors[rows[sense]].mean(0) for sense in rows}
-        self._means = {sense: mean / numpy.linalg.norm(mean) for sense, mean in means.items()}
+        self._means = {sense: mean / np.linalg.norm(mean) for sense, mean in means.items()}
 
-    def predict(self, vectors: numpy.ndarray, examples: Sequence[Example]) -> list[str]:
+    def predict(self, vectors: np.ndarray, examples: Sequence[Example]) -> list[str]:
         predicted = []
         for vector, (_, key, _) in zip(vectors, examples):
             nearest = self._labels[None][0]
@@ -120,13 +120,13 @@ def run(
     columns = {"forward": slice(0, size), "backward": slice(size, None), "both": slice(None)}
     rows = representations(bilm.num_layers, bilm.options.directions)
 
-    def inputs(vectors: numpy.ndarray) -> list[numpy.ndarray]:
+    def inputs(vectors: np.ndarray) -> list[np.ndarray]:
         """Return what each probe reads of vectors, shape `(layers, n_examples, dim)`."""
         return [vectors[row["layer"], :, columns[row["direction"]]] for row in rows]
 
     examples = [example for sentence in train for example in sentence.examples]
     labels = labels_by_key(examples)
-    vectors = numpy.concatenate([each for _, each in _vectors(embedder, train, "vectors")], 1)
+    vectors = np.concatenate([each for _, each in _vectors(embedder, train, "vectors")], 1)
     probes = []
     with progress_bar(total=len(rows), unit="probe", desc="training") as bar:
         for part in inputs(vectors):
@@ -138,16 +138,16 @@ def run(
     embedded = _vectors(embedder, test, "test")
     while sentences := list(itertools.islice(embedded, _SENTENCES_AT_ONCE)):
         tested = [example for of_sentence, _ in sentences for example in of_sentence]
-        vectors = numpy.concatenate([each for _, each in sentences], axis=1)
+        vectors = np.concatenate([each for _, each in sentences], axis=1)
         predicted = [[labels.get(example.key, labels[None])[0] for example in tested]]
         predicted += [probe.predict(part, tested) for probe, part in zip(probes, inputs(vectors))]
-        is_right.append(numpy.array(predicted) == [example.label for example in tested])
+        is_right.append(np.array(predicted) == [example.label for example in tested])
     keys = [example.key for sentence in test for example in sentence.examples]
-    n_labels = numpy.array([len(labels.get(key, ())) for key in keys])
+    n_labels = np.array([len(labels.get(key, ())) for key in keys])
     groups = {"all": n_labels >= 0, "ambiguous": n_labels > 1, "unseen": n_labels == 0}
     baseline, *accuracies = (
         {name: 100 * float(row[g].mean()) if g.any() else None for name, g in groups.items()}
-        for row in numpy.concatenate(is_right, axis=1)
+        for row in np.concatenate(is_right, axis=1)
     )
     return {
         "n_train": len(examples),
@@ -160,7 +160,7 @@ def run(
 
 def _vectors(
     embedder: ElmoEmbedder, sentences: Sequence[LabelledSentence], title: str
-) -> Iterator[tuple[list[Example], numpy.ndarray]]:
+) -> Iterator[tuple[list[Example], np.ndarray]]:
     """Yield the examples of each sentence and their vectors, shape `(layers, n_examples, dim)`."""
     words = (sentence.words for sentence in sentences)
     with progress_bar(total=len(sentences), unit="sentence", desc=title) as bar:

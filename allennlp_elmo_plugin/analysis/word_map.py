@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy
+import numpy as np
 
 from allennlp_elmo_plugin.analysis.figures import figure
 from allennlp_elmo_plugin.embedding import nearest
@@ -30,13 +30,13 @@ class WordMap(NamedTuple):
     places: list[nearest.Occurrence]
     how_many: str
     method: str
-    layers: dict[str, numpy.ndarray]
+    layers: dict[str, np.ndarray]
     groups: list[int]
     names: list[str]
 
-    def members(self) -> list[numpy.ndarray]:
+    def members(self) -> list[np.ndarray]:
         """Return the rows of each group."""
-        return [numpy.flatnonzero(numpy.equal(self.groups, i)) for i in range(len(self.names))]
+        return [np.flatnonzero(np.equal(self.groups, i)) for i in range(len(self.names))]
 
     def titles(self, text: str, model: str) -> tuple[str, str]:
         """Return the title and the subtitle; `text` and `model` are names."""
@@ -79,7 +79,7 @@ def make_map(
     return WordMap(word, places, how_many, method, _place(vectors, method), groups, names)
 
 
-def _place(vectors: numpy.ndarray, method: str) -> dict[str, numpy.ndarray]:
+def _place(vectors: np.ndarray, method: str) -> dict[str, np.ndarray]:
     """Return the points of each layer by its name, turned to be near those of the layer above."""
     from scipy.linalg import orthogonal_procrustes
     from sklearn.decomposition import PCA
@@ -89,16 +89,16 @@ def _place(vectors: numpy.ndarray, method: str) -> dict[str, numpy.ndarray]:
     model = PCA(2, random_state=0)
     if method == "tsne":
         model = TSNE(2, perplexity=min(30, (n_places - 1) / 3), init="pca", random_state=0)
-    layers: dict[str, numpy.ndarray] = {}
+    layers: dict[str, np.ndarray] = {}
     above = None
     for number in range(len(vectors) - 1, 0, -1):
         points = model.fit_transform(nearest.comparable(vectors[number]).astype("float64"))
         points = points - points.mean(0)
-        points = points * math.sqrt(n_places) / (numpy.linalg.norm(points) or 1.0)
+        points = points * math.sqrt(n_places) / (np.linalg.norm(points) or 1.0)
         if above is not None:
             points = points @ orthogonal_procrustes(points, above)[0]
         layers[f"LSTM layer {number}"] = above = points
-    layers["token layer"] = numpy.zeros((n_places, 2))  # It knows no context.
+    layers["token layer"] = np.zeros((n_places, 2))  # It knows no context.
     return dict(reversed(layers.items()))
 
 
@@ -128,7 +128,7 @@ def write_figure(word_map: WordMap, output: str, text: str, model: str) -> None:
     (layer, points), groups = list(word_map.layers.items())[-1], word_map.members()
     turns: list[tuple[int, int]] = []
     for rows in groups:
-        from_middle = numpy.linalg.norm(points[rows] - points[rows].mean(0), axis=1)
+        from_middle = np.linalg.norm(points[rows] - points[rows].mean(0), axis=1)
         turns += enumerate(rows[from_middle.argsort()])
     shown = [row for _, row in sorted(turns)[:_MAX_LABELS]]
     shown.sort(key=lambda row: points[row, 0])
@@ -140,7 +140,7 @@ def write_figure(word_map: WordMap, output: str, text: str, model: str) -> None:
         # The sentences in columns beside the points, in the order of the points' heights
         for column, x, side in ((shown[:half], 0.28, "right"), (shown[half:], 0.72, "left")):
             column.sort(key=lambda row: points[row, 1])
-            for row, y in zip(column, numpy.linspace(0.06, 0.94, len(column))):
+            for row, y in zip(column, np.linspace(0.06, 0.94, len(column))):
                 colour = f"C{word_map.groups[row] % 10}"
                 relpos = (float(x < 0.5), 0.5)
                 line = {"arrowstyle": "-", "color": colour, "lw": 0.4, "relpos": relpos}
@@ -184,7 +184,7 @@ def write_map(word_map: WordMap, output: str, text: str, model: str) -> Any:
     title, note = (
         "<br>".join(textwrap.wrap(html.escape(each), 45)) for each in word_map.titles(text, model)
     )
-    largest = numpy.max([abs(points).max(0) for points in word_map.layers.values()], 0) + 0.1
+    largest = np.max([abs(points).max(0) for points in word_map.layers.values()], 0) + 0.1
     axes = [{"range": [-n, n], "showticklabels": False} for n in largest.tolist()]
     drawn.update_layout(
         title={"text": title, "subtitle": {"text": note}, "yanchor": "top", "y": 0.96},

@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-import numpy
+import numpy as np
 import torch
 
 
@@ -37,26 +37,26 @@ class LogUniformSampler:
         """Return samples in the order of their first draws."""
         draws = self._draw(self._n_draws)
         while len(first_draws := self._first_draws(draws)) < self.n_samples:
-            draws = numpy.concatenate([draws, self._draw(len(draws))])
+            draws = np.concatenate([draws, self._draw(len(draws))])
         chosen = first_draws[: self.n_samples]  # (n_samples,)
         num_tries = int(chosen[-1]) + 1
         self._n_draws = num_tries + num_tries // 8 + 16
         return Samples(torch.from_numpy(draws[chosen]), num_tries)
 
-    def _draw(self, n_draws: int) -> numpy.ndarray:
+    def _draw(self, n_draws: int) -> np.ndarray:
         uniform = torch.rand(n_draws, dtype=torch.float64, device="cpu")
         ids = (uniform * self._log_range).exp_().sub_(1.0).long()  # (n_draws,)
         # Rounding may give `n_words` itself.
         return ids.remainder_(self.n_words).numpy()
 
-    def _first_draws(self, draws: numpy.ndarray) -> numpy.ndarray:
+    def _first_draws(self, draws: np.ndarray) -> np.ndarray:
         """Return the places of each word's first draw, in ascending order."""
-        places = numpy.arange(len(draws), dtype=numpy.int32)
-        first = numpy.empty(self.n_words, dtype=numpy.int32)  # by word
+        places = np.arange(len(draws), dtype=np.int32)
+        first = np.empty(self.n_words, dtype=np.int32)  # by word
         # Of several values for a word, NumPy keeps the last, which is the first draw after
         # reversing. Copying the reversed arrays first is twice as fast.
         first[draws[::-1].copy()] = places[::-1].copy()
-        return numpy.flatnonzero(first.take(draws) == places)
+        return np.flatnonzero(first.take(draws) == places)
 
     def state_dict(self) -> dict[str, int]:
         """Return what the next samples depend on, apart from torch's random numbers."""

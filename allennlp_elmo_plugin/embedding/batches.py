@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple, get_args
 
-import numpy
+import numpy as np
 import torch
 
 from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences
@@ -21,14 +21,14 @@ logger = logging.getLogger(__name__)
 Layers = Literal["all", "top", "average"]
 Pooling = Literal["mean", "max"]
 OUTPUT_FORMATS: tuple[str, ...] = get_args(Layers)
-POOLINGS: dict[str, Callable[..., numpy.ndarray]] = {"mean": numpy.mean, "max": numpy.max}
+POOLINGS: dict[str, Callable[..., np.ndarray]] = {"mean": np.mean, "max": np.max}
 """How the vectors of a sentence's words become one."""
 
 
-def pool(layers: numpy.ndarray, pooling: str) -> numpy.ndarray:
+def pool(layers: np.ndarray, pooling: str) -> np.ndarray:
     """Return layers, shape `([layers,] tokens, dim)`, without the tokens; without any, zeros."""
     if not layers.size:
-        return numpy.zeros((*layers.shape[:-2], layers.shape[-1]), layers.dtype)
+        return np.zeros((*layers.shape[:-2], layers.shape[-1]), layers.dtype)
     return POOLINGS[pooling](layers, axis=-2)
 
 
@@ -45,13 +45,13 @@ class RunningBatch(NamedTuple):
     def n_rows(self) -> list[int]:
         return list(map(math.prod, self.shapes))
 
-    def wait(self) -> numpy.ndarray:
+    def wait(self) -> np.ndarray:
         """Return the rows once they are there."""
         if self.is_filled is not None:
             self.is_filled.synchronize()
         return self.rows.numpy()
 
-    def wait_for_arrays(self) -> list[numpy.ndarray]:
+    def wait_for_arrays(self) -> list[np.ndarray]:
         """Return the layers of each sentence, `([layers,] tokens, dim)`, as views of the rows."""
         rows = self.wait()
         ends = [0, *itertools.accumulate(self.n_rows)]
@@ -68,7 +68,7 @@ class BatchEmbedder:
     elmo_bilm: ElmoBiLm
     _segment_steps = 2048
 
-    def view_batch(self, batch: Sentences, output_format: str = "all") -> list[numpy.ndarray]:
+    def view_batch(self, batch: Sentences, output_format: str = "all") -> list[np.ndarray]:
         """Return what `ElmoEmbedder.embed_batch` does, as views of the layers of the batch."""
         running = self.launch_batch(batch, output_format)
         return [array for part in running for array in part.wait_for_arrays()]
@@ -93,7 +93,7 @@ class BatchEmbedder:
         output_format: str = "all",
         batch_tokens: int = 4096,
         batch_size: int | None = None,
-    ) -> Iterator[tuple[int, numpy.ndarray]]:
+    ) -> Iterator[tuple[int, np.ndarray]]:
         """Yield each sentence's index and layers, with a batch of similar lengths in memory."""
         with step_bar("embedding", len(sentences), " sentences") as update:
             for batch in batches_by_length(list(map(len, sentences)), batch_tokens, batch_size):
@@ -142,7 +142,7 @@ class BatchEmbedder:
         # The last row takes the vectors of boundaries: (n_rows + 1, output_dim)
         shape = n_rows + 1, bilm.get_output_dim()
         # numpy asks the system for large pages.
-        rows = torch.from_numpy(numpy.empty(shape if device.type == "cpu" else 0, "float32"))
+        rows = torch.from_numpy(np.empty(shape if device.type == "cpu" else 0, "float32"))
         if device.type != "cpu":
             rows = torch.empty(shape, dtype=rows.dtype, device=device)
         # Carried states change at the end, and so not at all if the memory is too small.

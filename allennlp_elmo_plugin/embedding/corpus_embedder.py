@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy
+import numpy as np
 import torch
 
 from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS
@@ -269,7 +269,7 @@ class CorpusEmbedder:
             rows, n_rows = part.wait(), part.n_rows
             if self.pooling:
                 pooled = [batches.pool(layers, self.pooling) for layers in part.wait_for_arrays()]
-                rows = numpy.concatenate(pooled).reshape(-1, rows.shape[1])
+                rows = np.concatenate(pooled).reshape(-1, rows.shape[1])
                 n_rows = [math.prod(self._layers)] * len(pooled)
             indices, batch = batch[: len(n_rows)], batch[len(n_rows) :]
             writing.send((indices, rows.astype(self.dtype, copy=False), n_rows))
@@ -284,12 +284,12 @@ class CorpusEmbedder:
             progress_bar(total=summary["sentences"], unit=" sentences", desc="joining") as bar,
         ):
             if self.pooling:
-                file.add_rows(numpy.empty((0, *self._layers, dim), self.dtype))
+                file.add_rows(np.empty((0, *self._layers, dim), self.dtype))
             for part in folder:
                 if self.pooling:
                     # A row is in memory until the next one is read.
                     vectors = [rows.reshape(*self._layers, dim).copy() for rows in part.rows]
-                    file.add_rows(numpy.stack(vectors))
+                    file.add_rows(np.stack(vectors))
                 for sentence in part.sentences:
                     checksum = zlib.crc32(_text(sentence), checksum)
                     if not self.pooling:

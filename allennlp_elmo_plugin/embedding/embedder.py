@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-import numpy
+import numpy as np
 import torch
 
 from allennlp_elmo_plugin.bilm.carried_state import InitialState
@@ -107,9 +107,7 @@ class ElmoEmbedder(BatchEmbedder):
             layers = [output.unpack(layer, strip=1) for layer in range(output.n_layers)]
         return torch.stack(layers, dim=1), output.packing.mask(strip=1)
 
-    def embed_sentence(
-        self, sentence: Sequence[str], output_format: Layers = "all"
-    ) -> numpy.ndarray:
+    def embed_sentence(self, sentence: Sequence[str], output_format: Layers = "all") -> np.ndarray:
         """Return what `embed_batch` does, for one tokenised sentence."""
         return self.embed_batch([sentence], output_format)[0]
 
@@ -151,13 +149,13 @@ class ElmoEmbedder(BatchEmbedder):
         counts = Counter(word.encode("utf-8", "ignore") for each in start for word in each)
         check_words("encode", counts, len(start), self.elmo_bilm.max_characters)
         axes = [self.elmo_bilm.num_layers] if layers == "all" else []
-        vectors = numpy.zeros((len(words), *axes, self.elmo_bilm.get_output_dim()), "float32")
+        vectors = np.zeros((len(words), *axes, self.elmo_bilm.get_output_dim()), "float32")
         with nullcontext() if show_progress_bar else progress_of_command(quiet=True):
             for i, array in self.embed_all(words, layers, batch_tokens, batch_size):
                 vectors[i] = pool(array, pooling)
         if normalize_embeddings:
-            lengths = numpy.linalg.norm(vectors, axis=-1, keepdims=True)
-            vectors /= numpy.maximum(lengths, numpy.finfo("float32").tiny)
+            lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+            vectors /= np.maximum(lengths, np.finfo("float32").tiny)
         return torch.from_numpy(vectors) if convert_to_tensor else vectors
 
     @staticmethod
@@ -167,7 +165,7 @@ class ElmoEmbedder(BatchEmbedder):
         first, second = (torch.nn.functional.normalize(each, dim=-1) for each in both)
         return first @ second.T
 
-    def embed_batch(self, batch: Sentences, output_format: Layers = "all") -> list[numpy.ndarray]:
+    def embed_batch(self, batch: Sentences, output_format: Layers = "all") -> list[np.ndarray]:
         """
         Return `"all"` layers of each tokenised sentence, float32 of shape `(layers, tokens, 2 *
         projection size)`, or without the first dimension the `"top"` layer or the `"average"`.
@@ -175,9 +173,7 @@ class ElmoEmbedder(BatchEmbedder):
         # A view would keep the whole batch in memory.
         return [layers.copy() for layers in self.view_batch(batch, output_format)]
 
-    def embed_sentences(
-        self, sentences: Sentences, batch_size: int = 64
-    ) -> Iterator[numpy.ndarray]:
+    def embed_sentences(self, sentences: Sentences, batch_size: int = 64) -> Iterator[np.ndarray]:
         """Yield the layers of tokenised sentences, with one batch at a time in memory."""
         iterator = iter(sentences)
         while batch := list(itertools.islice(iterator, batch_size)):

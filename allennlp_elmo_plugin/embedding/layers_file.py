@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import h5py
-import numpy
+import numpy as np
 
 from allennlp_elmo_plugin.files.atomic import LateErrorFile, atomic_file
 
@@ -32,7 +32,7 @@ class LayersFile:
         self._properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         self._properties.set_obj_track_times(False)
 
-    def add(self, key: str, layers: numpy.ndarray) -> None:
+    def add(self, key: str, layers: np.ndarray) -> None:
         """Add the layers of one sentence, shape `(layers, tokens, dim)` or `(tokens, dim)`."""
         if self._compression is not None and layers.size:
             filters = {"chunks": layers.shape, "shuffle": True, "compression": self._compression}
@@ -49,7 +49,7 @@ class LayersFile:
         )
         dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, layers)
 
-    def add_rows(self, rows: numpy.ndarray) -> None:
+    def add_rows(self, rows: np.ndarray) -> None:
         """Append a vector a sentence to the dataset `vectors`."""
         if "vectors" not in self._file:
             filters = {"compression": self._compression, "shuffle": self._compression is not None}
@@ -60,7 +60,7 @@ class LayersFile:
         vectors.resize(len(vectors) + len(rows), axis=0)
         vectors[-len(rows) :] = rows
 
-    def add_sentence(self, sentence: str, layers: numpy.ndarray, place: str) -> None:
+    def add_sentence(self, sentence: str, layers: np.ndarray, place: str) -> None:
         """Add layers with the sentence as their key; `place` is for errors."""
         # HDF5 ignores empty parts and dots when it reads, but not when it writes.
         key = "/".join(part for part in sentence.split("/") if part not in ("", "."))

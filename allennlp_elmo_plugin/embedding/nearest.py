@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import h5py
-import numpy
+import numpy as np
 
 from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences
 from allennlp_elmo_plugin.embedding.batches import BatchEmbedder
@@ -64,7 +64,7 @@ class Neighbours(NamedTuple):
 
 
 def nearest(
-    vectors_of: Callable[[Sequence[Occurrence]], numpy.ndarray],
+    vectors_of: Callable[[Sequence[Occurrence]], np.ndarray],
     word: str,
     sentences: Sentences,
     queries: Sentences | None,
@@ -110,7 +110,7 @@ def _occurrences(word: str, sentence: list[str], number: int | None = None) -> l
     return occurrences
 
 
-def group(vectors: numpy.ndarray, n_groups: int | None = None) -> list[int]:
+def group(vectors: np.ndarray, n_groups: int | None = None) -> list[int]:
     """
     Return the number of each vector's group, 0 for the largest. k-means makes `n_groups`, by
     default as many as have the highest silhouette.
@@ -127,30 +127,30 @@ def group(vectors: numpy.ndarray, n_groups: int | None = None) -> list[int]:
     return [by_size.index(label) for label in labels]
 
 
-def _k_means(vectors: numpy.ndarray, number: int) -> list[int]:
+def _k_means(vectors: np.ndarray, number: int) -> list[int]:
     """Return the groups of twenty random starts whose vectors are nearest to their means."""
-    generator = numpy.random.default_rng(0)
+    generator = np.random.default_rng(0)
     results = []  # of a sum of squared distances, and the groups
     for _ in range(20):
         means = vectors[generator.choice(len(vectors), number, replace=False)]
-        labels = numpy.full(len(vectors), -1)
+        labels = np.full(len(vectors), -1)
         while True:
             # Squared distances, less the lengths of the vectors: (n, number)
             distances = (means**2).sum(1) - 2 * vectors @ means.T
             before, labels = labels, distances.argmin(1)
-            if numpy.array_equal(before, labels):
+            if np.array_equal(before, labels):
                 break
-            for group in numpy.unique(labels):
+            for group in np.unique(labels):
                 means[group] = vectors[labels == group].mean(0)
         results.append((distances.min(1).sum(), labels.tolist()))
     return min(results)[1]
 
 
-def _middles(vectors: numpy.ndarray) -> list[int]:
+def _middles(vectors: np.ndarray) -> list[int]:
     """Return the vector in the middle of each group of `(n, dim)`, the larger group first."""
-    groups = numpy.array(group(vectors, _N_GROUPS))
-    members = [numpy.flatnonzero(groups == number) for number in range(groups.max() + 1)]
-    return [int(rows[numpy.argmax(vectors[rows] @ vectors[rows].mean(0))]) for rows in members]
+    groups = np.array(group(vectors, _N_GROUPS))
+    members = [np.flatnonzero(groups == number) for number in range(groups.max() + 1)]
+    return [int(rows[np.argmax(vectors[rows] @ vectors[rows].mean(0))]) for rows in members]
 
 
 def sample_occurrences(word: str, sentences: Sentences, size: int) -> tuple[list[Occurrence], int]:
@@ -186,17 +186,17 @@ def sample_occurrences(word: str, sentences: Sentences, size: int) -> tuple[list
 
 def embed_word(
     embedder: BatchEmbedder, places: Sequence[Occurrence], output_format: str
-) -> numpy.ndarray:
+) -> np.ndarray:
     """Return the word's vectors in the `"top"` layer or `"all"`, `([layers,] places, dim)`."""
     by_sentence = itertools.groupby(places, lambda place: id(place.sentence))
     groups = [list(group) for _, group in by_sentence]
     vectors = {}  # ([layers,] places of the sentence, dim) each
     for i, layers in embedder.embed_all([group[0].sentence for group in groups], output_format):
         vectors[i] = layers[..., [place.position for place in groups[i]], :]
-    return numpy.concatenate([vectors[i] for i in range(len(groups))], axis=-2)
+    return np.concatenate([vectors[i] for i in range(len(groups))], axis=-2)
 
 
-def read_vectors(layers_file: str, places: Sequence[Occurrence]) -> numpy.ndarray:
+def read_vectors(layers_file: str, places: Sequence[Occurrence]) -> np.ndarray:
     """Return vectors of the top layer, shape `(places, dim)`, from `allennlp elmo`'s file."""
     vectors = []
     with h5py.File(layers_file, "r") as file:
@@ -211,11 +211,11 @@ def read_vectors(layers_file: str, places: Sequence[Occurrence]) -> numpy.ndarra
                 )
             index = place.start + place.position
             vectors.append(layers[index] if layers.ndim == 2 else layers[-1, index])
-    return numpy.stack(vectors).astype("float32")
+    return np.stack(vectors).astype("float32")
 
 
-def comparable(vectors: numpy.ndarray) -> numpy.ndarray:
+def comparable(vectors: np.ndarray) -> np.ndarray:
     """Subtract the mean of vectors, shape `(..., places, dim)`, and scale them to length 1."""
     vectors = vectors - vectors.sum(-2, keepdims=True) / (vectors.shape[-2] + _N_ZEROS)
-    lengths = numpy.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / numpy.maximum(lengths, numpy.finfo("float32").tiny)
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.maximum(lengths, np.finfo("float32").tiny)

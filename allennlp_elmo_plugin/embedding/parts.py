@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy
+import numpy as np
 import torch
 
 from allennlp_elmo_plugin.files.atomic import LateErrorFile
@@ -22,7 +22,7 @@ from allennlp_elmo_plugin.files.locks import open_locked
 # The end of a part: where its layers end, and a checksum of what follows them
 _END = struct.Struct("<QI")
 
-Batch = tuple[Sequence[int], numpy.ndarray, Sequence[int]]
+Batch = tuple[Sequence[int], np.ndarray, Sequence[int]]
 """Sentences of a part by their indices, their rows, `(n_rows, dim)`, and how many each one has."""
 
 
@@ -30,7 +30,7 @@ class Part(NamedTuple):
     """Sentences, the rows of each, in memory until the next is read, and the carried states."""
 
     sentences: list[str]
-    rows: Iterator[numpy.ndarray]
+    rows: Iterator[np.ndarray]
     states: list[torch.Tensor] | None
 
 
@@ -98,7 +98,7 @@ class PartsFolder:
             raise _damaged(path) from error
         starts = itertools.accumulate(n_rows, initial=0)
         places = [place for _, place in sorted(zip(order, zip(starts, n_rows, checksums)))]
-        memory = numpy.empty((max(n_rows), dim), dtype)
+        memory = np.empty((max(n_rows), dim), dtype)
         return Part(sentences, _read_rows(path, memory, places), states)
 
     def write(
@@ -146,8 +146,8 @@ class PartsFolder:
 
 
 def _read_rows(
-    path: Path, memory: numpy.ndarray, places: Iterable[tuple[int, int, int]]
-) -> Iterator[numpy.ndarray]:
+    path: Path, memory: np.ndarray, places: Iterable[tuple[int, int, int]]
+) -> Iterator[np.ndarray]:
     """Yield rows of a file by their start, number and checksum."""
     # Copying from a file that is mapped to memory would take twice as long.
     with open(path, "rb") as file:
@@ -160,7 +160,7 @@ def _read_rows(
             yield rows
 
 
-def _sums(rows: numpy.ndarray) -> memoryview:
+def _sums(rows: np.ndarray) -> memoryview:
     """Return the sum of each row's bytes, as integers of 8 bytes if possible, `(n_rows,)`."""
     kind = f"u{math.gcd(8, rows.shape[1] * rows.itemsize)}"
     return rows.view(kind).sum(1, dtype="u8").data

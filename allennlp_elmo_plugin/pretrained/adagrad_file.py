@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-import numpy
+import numpy as np
 import torch
 
 from allennlp_elmo_plugin.files.atomic import LateErrorFile, PathLike
@@ -39,7 +39,7 @@ def read_adagrad_state(
         )
     with open_weight_file(path) as state_file:
         step = state_file.attrs.get("step")
-        if not isinstance(step, numpy.integer) or step < 0:
+        if not isinstance(step, np.integer) or step < 0:
             raise ValueError(f"{path}: not a state of Adagrad (it has no number of steps)")
         for name, state in states.items():
             shape, stored = tuple(state["sum"].shape), state_file.get(name)

@@ -3,13 +3,13 @@
 import random
 from typing import Any
 
-import numpy
+import numpy as np
 import torch
 
 
 def get_random_state(device: torch.device) -> dict[str, Any]:
     """Return the states of all random number generators, that of a GPU if `device` is one."""
-    numpy_state: Any = numpy.random.get_state()
+    numpy_state: Any = np.random.get_state()
     name, keys, *rest = numpy_state
     return {
         "python": random.getstate(),
@@ -22,7 +22,7 @@ def get_random_state(device: torch.device) -> dict[str, Any]:
 def set_random_state(state: dict[str, Any], device: torch.device) -> None:
     """Restore what `get_random_state` returned, a GPU's state only if `device` is a GPU."""
     random.setstate(state["python"])
-    numpy.random.set_state(state["numpy"])
+    np.random.set_state(state["numpy"])
     torch.set_rng_state(state["torch"])
     if state["cuda"] is not None and device.type == "cuda":
         torch.cuda.set_rng_state(state["cuda"], device)

@@ -54,12 +54,12 @@ def test_a_model_on_the_hub(tmp_path, subprocess_environment):
         hub = {"HF_ENDPOINT": f"http://localhost:{server.server_port}", "HF_HOME": str(tmp_path)}
         environment = {**subprocess_environment, **hub}
         program = """
-import numpy
+import numpy as np
 from allennlp_elmo_plugin import ElmoEmbedder
 
 expected = ElmoEmbedder("tiny").embed_sentence(["A", "sentence"])
 for name in ("hf://user/model", "hf://user/model/options.json"):
-    assert numpy.array_equal(ElmoEmbedder(name).embed_sentence(["A", "sentence"]), expected)
+    assert np.array_equal(ElmoEmbedder(name).embed_sentence(["A", "sentence"]), expected)
 try:
     ElmoEmbedder("hf://user/other")
 except ValueError as error:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Self, TypeVar
 
-import numpy
+import numpy as np
 import torch
 
 from allennlp_elmo_plugin.bilm.kernels.memory import copy_to
@@ -119,7 +119,7 @@ class WordCache:
                 self._add(new, encode(new))
                 places = list(map(self._places.get, words))
             assert self._vectors is not None
-            index = torch.from_numpy(numpy.array(places, dtype=numpy.int64))
+            index = torch.from_numpy(np.array(places, dtype=np.int64))
             return self._vectors.index_select(0, copy_to(index, self._vectors.device))
 
     def _missing(self, words: Sequence[bytes]) -> list[bytes]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-import numpy
+import numpy as np
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.analysis.figures import figure
@@ -163,7 +163,7 @@ def draw(output: Path) -> None:
 
 def draw_layer_weights(weights: dict[str, list[float]], path: Path) -> None:
     """Draw the layers' weights in each scalar mix, by its name, as the parts of a bar."""
-    layers = numpy.transpose(list(weights.values()))  # (layers, mixes)
+    layers = np.transpose(list(weights.values()))  # (layers, mixes)
     with figure(path, 8, 0.8 + 0.32 * len(weights)) as axes:
         for number, (layer, end) in enumerate(zip(layers, layers.cumsum(0))):
             label = f"LSTM {number}" if number else "token layer"
@@ -177,9 +177,9 @@ def draw_bars(axes: Any, groups: Sequence[str], bars: Bars, errors: Bars | None 
     """Draw groups of bars with their values above them; `None` is a missing bar."""
     width = 0.9 / len(bars)
     for number, (label, values) in enumerate(bars.items()):
-        places = numpy.arange(len(groups)) + (number + 0.5) * width - 0.45
-        heights = numpy.array(values, dtype=float)  # NaN for None
-        deviations = numpy.array(errors[label], dtype=float) if errors else None
+        places = np.arange(len(groups)) + (number + 0.5) * width - 0.45
+        heights = np.array(values, dtype=float)  # NaN for None
+        deviations = np.array(errors[label], dtype=float) if errors else None
         drawn = axes.bar(places, heights, width, yerr=deviations, label=label, capsize=3)
         axes.bar_label(drawn, fmt="%.3g", fontsize=7, padding=1)
     axes.set_xticks(range(len(groups)), groups)

@@ -6,7 +6,7 @@ import tarfile
 import warnings
 from typing import Any
 
-import numpy
+import numpy as np
 import torch
 from allennlp.common import Tqdm
 from allennlp.common import util as common_util
@@ -30,8 +30,8 @@ def apply() -> None:
     warnings.filterwarnings("ignore", r"`torch\.cuda\.amp\.", FutureWarning)
     # torch 2.6 loads only tensors and plain Python values, but the metrics in a training state of
     # AllenNLP are often scalars of NumPy. Files name either module.
-    scalar = numpy.float64(0).__reduce__()[0]
-    allowed: list[Any] = [numpy.dtype, *{type(numpy.dtype(code)) for code in "?bBhHiIlLqQefd"}]
+    scalar = np.float64(0).__reduce__()[0]
+    allowed: list[Any] = [np.dtype, *{type(np.dtype(code)) for code in "?bBhHiIlLqQefd"}]
     allowed += [(scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
     torch.serialization.add_safe_globals(allowed)
     # Python before 3.14: archives are unpacked without a filter.

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain, count, takewhile
 from typing import Any, NamedTuple
 
-import numpy
+import numpy as np
 import torch
 
 from allennlp_elmo_plugin.bilm.model import BiLm
@@ -110,8 +110,8 @@ class Weights(NamedTuple):
             if getattr(array, "chunks", None):  # those of HDF5 are decompressed once
                 n_rows += -n_rows % array.chunks[0]
             for start in range(0, variable.shape[0], n_rows):
-                with numpy.errstate(over="ignore"):  # of float64, which becomes infinity
-                    block = numpy.asarray(array[start : start + n_rows], "float32")
+                with np.errstate(over="ignore"):  # of float64, which becomes infinity
+                    block = np.asarray(array[start : start + n_rows], "float32")
                 yield start, torch.from_numpy(block)
         except Exception as error:  # h5py has no class for the errors of HDF5
             raise ValueError(
@@ -163,7 +163,7 @@ def read_accumulators(prefix: PathLike) -> tuple[Weights, int] | None:
     if not accumulators.variables:
         return None
     step = read_index(prefix).get("global_step")
-    number = numpy.zeros(()) if step is None else step.open()
+    number = np.zeros(()) if step is None else step.open()
     if number.shape or not 0 <= number < 2**63:
         raise ValueError(f"{prefix}: 'global_step' must be one number, at least 0")
     return accumulators, int(number)

@@ -17,7 +17,7 @@ from operator import index
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy
+import numpy as np
 
 from allennlp_elmo_plugin.files.atomic import PathLike
 from allennlp_elmo_plugin.files.json_file import escaped
@@ -47,9 +47,9 @@ class Entry(NamedTuple):
     def is_float(self) -> bool:
         return _DTYPES.get(self.dtype, "")[1:2] == "f"
 
-    def check(self) -> numpy.dtype:
+    def check(self) -> np.dtype:
         """Return the type of the numbers, after comparing their size with that of the file."""
-        dtype = numpy.dtype(_DTYPES.get(self.dtype, "V1"))
+        dtype = np.dtype(_DTYPES.get(self.dtype, "V1"))
         if dtype.kind == "V" or self.size != math.prod(self.shape) * dtype.itemsize:
             text = f"in {self.size} bytes of TensorFlow's type {self.dtype} in shape {self.shape}"
             raise ValueError(f"{self.file}: can't read a variable in parts, or {text}")
@@ -59,12 +59,12 @@ class Entry(NamedTuple):
             raise ValueError(f"{self.file}: is cut off")
         return dtype
 
-    def open(self) -> numpy.ndarray:
+    def open(self) -> np.ndarray:
         """Map the variable to memory, and compare its checksum."""
         dtype = self.check()
         if not self.size:
-            return numpy.empty(self.shape, dtype)
-        array = numpy.memmap(self.file, dtype, "c", self.offset, self.shape)
+            return np.empty(self.shape, dtype)
+        array = np.memmap(self.file, dtype, "c", self.offset, self.shape)
         if not _is_whole(array, self.checksum):
             raise ValueError(f"{self.file}: a checksum is wrong, so the file is damaged")
         return array

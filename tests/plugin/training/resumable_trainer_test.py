@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy
+import numpy as np
 import pytest
 import torch
 from allennlp.commands.train import TrainModel
@@ -165,7 +165,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
 def draw():
     # NumPy draws normal numbers in pairs, and keeps one of an odd number.
-    return random.gauss(0, 1), numpy.random.normal(size=3).tolist(), torch.randn(3).tolist()
+    return random.gauss(0, 1), np.random.normal(size=3).tolist(), torch.randn(3).tolist()
 
 
 def test_numbers_are_drawn_again(tmp_path, monkeypatch):

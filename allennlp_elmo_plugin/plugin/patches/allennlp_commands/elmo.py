@@ -4,7 +4,7 @@ import warnings
 from os import PathLike
 from typing import Any
 
-import numpy
+import numpy as np
 import torch
 from allennlp.commands.subcommand import Subcommand
 from allennlp.data.token_indexers import ELMoTokenCharactersIndexer
@@ -40,7 +40,7 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
     def batch_to_embeddings(self, batch: Sentences) -> tuple[torch.Tensor, torch.Tensor]:
         return super().batch_to_embeddings(_letters(batch))
 
-    def embed_batch(self, batch: Sentences, output_format: Layers = "all") -> list[numpy.ndarray]:
+    def embed_batch(self, batch: Sentences, output_format: Layers = "all") -> list[np.ndarray]:
         arrays = super().embed_batch(_letters(batch), output_format)
         if output_format != "all":
             return arrays
@@ -55,9 +55,9 @@ def batch_to_ids(batch: Sentences) -> torch.Tensor:
     return elmo.batch_to_ids(_letters(batch))
 
 
-def empty_embedding() -> numpy.ndarray:
+def empty_embedding() -> np.ndarray:
     """Return what 0.9 returns for an empty sentence, whatever the size of the model."""
-    return numpy.zeros((3, 0, 1024))
+    return np.zeros((3, 0, 1024))
 
 
 def _letters(batch: Sentences) -> list[list[str]]:
