@@ -83,8 +83,5 @@ def _gold(instance: Any, key: str) -> Any:
 def _predictions(model: Model, output: dict[str, Any]) -> list[dict[str, Any]]:
     """Return a model's predictions for each instance of a batch."""
     readable: Any = dict(model.make_output_human_readable(dict(output)))
-    if "label" not in readable and "label_logits" in readable:  # ESIM outputs no label.
-        indices = readable["label_logits"].argmax(-1).tolist()
-        readable["label"] = [model.vocab.get_token_from_index(i, "labels") for i in indices]
     keys = {key for *_, key in _SCORERS.values()}.intersection(readable)
     return [dict(zip(keys, values)) for values in zip(*(readable[key] for key in keys))]
