@@ -67,8 +67,8 @@ class Layout(ABC):
     @abstractmethod
     def find(self, folder: Path, for_training: bool) -> tuple[Path, Path] | None:
         """
-        Return the options and the weights in a folder, or `None` if it has another layout. If there
-        are several, those `for_training` have more than the parameters.
+        Return the options and the weights in a folder, or `None` if it has another layout. Of
+        several weights, those `for_training` also have the softmax.
         """
 
     @abstractmethod
