@@ -1,6 +1,7 @@
 """The subcommand `elmo-train` trains a language model, in torch alone."""
 
 import argparse
+import importlib
 import os
 import signal
 import sys
@@ -189,6 +190,8 @@ def _start(args: argparse.Namespace) -> None:
             vocabulary.write_vocabulary_file(new / names.VOCABULARY_FILE, words)
             vocabulary.write_vocabulary_folder(new / vocabulary.VOCABULARY_FOLDER, words)
         try:
+            # The first optimizer imports it, which fails for torch 2.6 on this device.
+            importlib.import_module("torch._dynamo")
             with torch.device("meta"):  # takes no memory
                 trainer = _trainer(run, words, new, "meta")
         except TypeError as error:
