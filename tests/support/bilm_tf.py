@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from allennlp.data import Vocabulary
 
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.text.vocabulary import read_vocabulary_file, write_vocabulary_folder
@@ -35,11 +34,13 @@ def load_run(name):
 
 def read_vocabulary(directory):
     """The runs' vocabulary, by way of a folder that is written to `directory`."""
+    from allennlp.data import Vocabulary
+
     write_vocabulary_folder(directory, read_vocabulary_file(REFERENCE / "data" / "vocab.txt"))
     return Vocabulary.from_files(str(directory))
 
 
-def _variable(dataset):
+def variable_name(dataset):
     """TensorFlow's name of a dataset of weights.hdf5."""
     cell = r"rnn/multi_rnn_cell/cell_\1/lstm_cell"
     dataset = re.sub(r"RNN/MultiRNNCell/Cell(\d)/LSTMCell", cell, dataset)
@@ -50,7 +51,7 @@ def _variable(dataset):
 def set_variables(model, arrays, prefix):
     """Gives the model the variables `<prefix>/lm/...`."""
     for dataset in datasets(model.options):
-        values = torch.from_numpy(arrays[f"{prefix}/{_variable(dataset.name)}"])
+        values = torch.from_numpy(arrays[f"{prefix}/{variable_name(dataset.name)}"])
         dataset.set(model.bilm.state_dict(), values)
     with torch.no_grad():
         if f"{prefix}/lm/softmax/W" in arrays:
@@ -61,6 +62,6 @@ def set_variables(model, arrays, prefix):
 def variables(model):
     """The model's variables by TensorFlow's names."""
     for dataset in datasets(model.options):
-        yield _variable(dataset.name), dataset.get(model.bilm.state_dict()).numpy()
+        yield variable_name(dataset.name), dataset.get(model.bilm.state_dict()).numpy()
     yield "lm/softmax/W", model.softmax.weight.detach().numpy()
     yield "lm/softmax/b", model.softmax.bias.detach().numpy()

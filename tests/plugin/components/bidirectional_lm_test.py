@@ -1,6 +1,6 @@
 """
 Training compared with runs of bilm-tf itself; where there is none, with a plain re-implementation
-(`tests.support.naive_bilm`), which the same runs prove to be bilm-tf's.
+(`tests.support.naive_training`), which the same runs prove to be bilm-tf's.
 """
 
 import copy
@@ -31,7 +31,7 @@ from tests.support.bilm_tf import (
     set_variables,
     variables,
 )
-from tests.support.naive_bilm import NaiveBiLm, Stream
+from tests.support.naive_training import NaiveTraining, Stream
 from tests.support.process_group import run_processes
 from tests.support.processor import needs_bfloat16
 
@@ -196,7 +196,7 @@ def train(rank, options, folder, n_processes=1, arrays=None):
 def train_naively(options, initial, *streams):
     """The same training, with the same initial variables, batches and samples."""
     start = {name[5:]: values for name, values in initial.items() if name.startswith("init/")}
-    naive = NaiveBiLm(options, start)
+    naive = NaiveTraining(options, start)
     steps = [naive.step(replicas) for replicas in zip(*streams)]
     final = {f"final/{name}": values.detach() for name, values in naive.variables.items()}
     sums = {f"accum/{name}": values for name, values in naive.accumulators.items()}

@@ -1,6 +1,6 @@
 """
 Training and evaluation with the options for small corpora, by AllenNLP's trainer, compared with the
-naive model of `tests.support.naive_bilm`. What is random is drawn again from the same state of
+naive model of `tests.support.naive_training`. What is random is drawn again from the same state of
 torch's generator.
 """
 
@@ -24,7 +24,8 @@ from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.plugin.training import ResumableTrainer
 from tests.plugin.components.bidirectional_lm_test import SUFFIXES, read
 from tests.support.bilm_tf import set_variables, variables
-from tests.support.naive_bilm import DIRECTIONS, NaiveBiLm, Stream
+from tests.support.naive_bilm import DIRECTIONS
+from tests.support.naive_training import NaiveTraining, Stream
 
 DIM, N_LAYERS = 3, 2
 LSTM = {"dim": 5, "projection_dim": DIM, "n_layers": N_LAYERS, "cell_clip": 0.8, "proj_clip": 0.4}
@@ -60,7 +61,7 @@ CONFIG = Path(__file__).parents[3] / "training_config" / "pretrain" / "small_cor
 
 
 def make_naive(tied, tensors):
-    naive = NaiveBiLm({**OPTIONS, "bidirectional": True, "share_embedding_softmax": tied}, {})
+    naive = NaiveTraining({**OPTIONS, "bidirectional": True, "share_embedding_softmax": tied}, {})
     naive.variables = tensors
     return naive
 
