@@ -1,9 +1,11 @@
 # `make` lists the targets. Variables (make TARGET NAME=value):
 #   VENV    the environment; several clones may share one
 #   PYTHON  the Python of the environment (3.11, 3.12 or 3.13)
+#   TORCH   the torch of `make test-bare`, e.g. TORCH="torch==2.6.*"
 #   ARGS    more arguments for pytest, e.g. ARGS="tests/bilm -k lstm", or for make speed
 
 VENV ?= .venv
+TORCH ?= torch
 ARGS ?=
 
 # The first interpreter that runs (a pyenv shim may not) and can make environments.
@@ -45,6 +47,14 @@ test: $(INSTALLED)  ## Run the tests, except those marked nightly
 .PHONY: test-all
 test-all: $(INSTALLED)  ## Run all tests: fuzz, random kills, Ray, the wheel and notebooks too
 	$(PYTEST) --timeout 1800 --hypothesis-profile nightly $(ARGS)
+
+.PHONY: test-bare
+test-bare: VENV := .venv-bare
+test-bare:  ## Run the tests that need no AllenNLP, in a new .venv-bare with PYTHON and TORCH
+	"$(PYTHON)" -m venv --clear $(VENV)
+	$(VENV)/bin/pip install --quiet "pip>=25.1"  # for --group
+	$(VENV)/bin/pip install --quiet -e '.[plot]' "$(TORCH)" --group test
+	$(PYTEST) -m "not nightly" $(ARGS)
 
 .PHONY: lint
 lint: $(INSTALLED)  ## Check style and format of the code

@@ -1,4 +1,7 @@
-"""One thread a process, and AllenNLP as it is with the plugin loaded."""
+"""
+One thread a process, and AllenNLP as it is with the plugin loaded. Where AllenNLP isn't installed,
+the tests that import it are skipped.
+"""
 
 import os
 
@@ -8,13 +11,12 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import functools
 import logging
+import re
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from allennlp import commands
-from allennlp.commands import train
-from allennlp.common import plugins
 from hypothesis import HealthCheck, settings
 
 import allennlp_elmo_plugin  # noqa: F401
@@ -38,10 +40,31 @@ settings.load_profile("default")
 
 REPOSITORY_ROOT = Path(__file__).resolve().parent.parent
 
-# Each command of AllenNLP walks through all modules of all plugins, which takes seconds.
-import_plugins_once = functools.lru_cache(maxsize=None)(plugins.import_plugins)
-for module in (plugins, commands, train):
-    module.import_plugins = import_plugins_once
+if find_spec("allennlp"):
+    from allennlp import commands
+    from allennlp.commands import train
+    from allennlp.common import plugins
+
+    # Each command of AllenNLP walks through all modules of all plugins, which takes seconds.
+    import_plugins_once = functools.lru_cache(maxsize=None)(plugins.import_plugins)
+    for module in (plugins, commands, train):
+        module.import_plugins = import_plugins_once
+else:
+    collect_ignore = ["plugin", "plugin_test.py"]
+
+    class _Module(pytest.Module):
+        def collect(self):
+            try:
+                return super().collect()
+            except self.CollectError as error:
+                missing = re.search(r"No module named '(?!allennlp_elmo|tests)\w+.*", str(error))
+                if missing is None:
+                    raise
+                pytest.skip(missing[0], allow_module_level=True)
+
+    def pytest_pycollect_makemodule(module_path, parent):
+        """Skip the tests that import AllenNLP or other packages that are not installed."""
+        return _Module.from_parent(parent, path=module_path)
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from allennlp.modules.lstm_cell_with_projection import LstmCellWithProjection
 
 from allennlp_elmo_plugin.bilm import recurrence
 from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_layers
@@ -44,11 +43,12 @@ def run(lstm, inputs, state, dropout=0.0, packing=PACKING):
 # The inputs' part of the gates for one step at a time, for some, and for all
 @pytest.mark.parametrize("chunk_bytes, n_chunks", [(1, 7), (8 * 24 * 9, 3), (2**20, 1)])
 def test_it_is_allennlps_cell(lengths, forget_bias, grad, chunk_bytes, n_chunks, monkeypatch):
+    allennlp = pytest.importorskip("allennlp.modules.lstm_cell_with_projection")
     chunks = Mock(wraps=recurrence.padded_rows)
     monkeypatch.setattr(recurrence, "padded_rows", chunks)
     monkeypatch.setattr(recurrence, "_CHUNK_BYTES", chunk_bytes)
     lstm = make_lstm(forget_bias=forget_bias)
-    original = LstmCellWithProjection(4, 4, 6, True, 0.0, 0.5, 0.3).double()
+    original = allennlp.LstmCellWithProjection(4, 4, 6, True, 0.0, 0.5, 0.3).double()
     original.load_state_dict(lstm.state_dict())
     original.state_linearity.bias.data[6:12] += forget_bias  # which AllenNLP's weights include
     packing, tokens = PackedBatch(lengths, 7), torch.randn(len(lengths), 7, 4).double()

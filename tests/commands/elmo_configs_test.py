@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from allennlp.common import Params
+import pytest
 
 from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
 from tests.support.testing import read_files
@@ -17,6 +17,7 @@ def test_what_is_missing_is_copied_and_can_be_used(run, monkeypatch):
     assert read_files("my/configs") == configs
     data = {f"{split}_DATA_PATH": "text" for split in ("TRAIN", "VALIDATION", "TEST")}
     variables = {"ELMO": "tiny", **data, **{f"NER_{key}": "text" for key in data}}
+    Params = pytest.importorskip("allennlp.common").Params
     assert Params.from_file("my/configs/benchmark/ner_elmo.jsonnet", ext_vars=variables)["model"]
     Path("my/configs/elmo.libsonnet").write_text("mine", encoding="utf-8")
     Path("my/configs/pretrain/small.jsonnet").unlink()

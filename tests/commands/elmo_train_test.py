@@ -13,7 +13,6 @@ import sys
 
 import pytest
 import torch
-from allennlp.commands.evaluate import evaluate_from_archive
 
 from allennlp_elmo_plugin import ElmoEmbedder
 from allennlp_elmo_plugin.__main__ import main
@@ -22,8 +21,15 @@ from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_import import import_model
 from allennlp_elmo_plugin.files.locks import locked_folder
 from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
-from tests.support import training_runs
-from tests.support.elmo_train_runs import elmo_train, losses, metrics, start_processes, write_size
+from tests.support.elmo_train_runs import (
+    elmo_train,
+    losses,
+    metrics,
+    start_processes,
+    write_config,
+    write_data,
+    write_size,
+)
 from tests.support.testing import fork, limit_file_size, read_arrays, read_files
 
 LSTM = {"dim": 12, "projection_dim": 8, "n_layers": 2}
@@ -42,13 +48,13 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    return training_runs.write_data(tmp_path_factory.mktemp("data"))
+    return write_data(tmp_path_factory.mktemp("data"))
 
 
 def write_run(folder, data, changes=()):
     """Write a config and its size; return the config and the arguments of `elmo-train`."""
     changes = {"trainer.optimizer.eps": 0.0, **dict(changes)}
-    config = training_runs.write_config(folder, data, changes)
+    config = write_config(folder, data, changes)
     size = write_size(config, folder / "size.json")
     text = data / "heldout.txt"
     vocab = ["--vocab", data / "vocabulary"]
@@ -65,6 +71,7 @@ def assert_same_model(folder, weights):
 
 @pytest.mark.parametrize("case", CASES)
 def test_losses_metrics_and_models_are_those_of_allennlp_train(case, data, tmp_path, capsys):
+    training_runs = pytest.importorskip("tests.support.training_runs")
     config, arguments = write_run(tmp_path, data, CASES[case])
     theirs, ours, log = (tmp_path / name for name in ("theirs", "ours", "log"))
     training_runs.train_here(config, theirs)
@@ -108,9 +115,10 @@ def resumed(folder, arguments):
 
 def test_fine_tuning(data, trained, tmp_path, capsys):
     """From a folder of `elmo-train`, with its vocabulary and its accumulators."""
+    training_runs = pytest.importorskip("tests.support.training_runs")
     source, _, (text, *_) = trained
     steps = {f"{which}dataset_reader.num_steps": 20 for which in ("", "validation_")}
-    config = training_runs.write_config(tmp_path, data, {**steps, "trainer.optimizer.eps": 0.0})
+    config = write_config(tmp_path, data, {**steps, "trainer.optimizer.eps": 0.0})
     values = json.loads(config.read_text(encoding="utf-8"))
     adagrad = {"type": "adagrad_state", "file": str(source / "adagrad.hdf5")}
     values["model"] = {"type": "bidirectional_lm", "pretrained_file": str(source)}
@@ -306,7 +314,8 @@ def test_other_commands_take_the_folder(trained, data, tmp_path, capsys):
         folder / "adagrad.hdf5"
     ).read_bytes()
     archive = tmp_path / "imported" / "model.tar.gz"
-    evaluated = evaluate_from_archive(str(archive), str(arguments[0]))
+    allennlp = pytest.importorskip("allennlp.commands.evaluate")
+    evaluated = allennlp.evaluate_from_archive(str(archive), str(arguments[0]))
     main(["elmo-perplexity", str(archive), str(arguments[0])])
     assert f"{evaluated['perplexity']:,.2f}" in capsys.readouterr().out
     assert read_run(str(folder)).keys() >= {"sampled training", "validation"}

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 import tqdm.std
-from allennlp.nn.util import remove_sentence_boundaries
 
 from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
@@ -38,6 +37,8 @@ def embedder(files):
 
 def expected_layers(model, batch):
     """The layers by AllenNLP's own language model."""
+    from allennlp.nn.util import remove_sentence_boundaries
+
     with torch.no_grad():
         output = model(original.batch_to_ids(batch))
     layers = [remove_sentence_boundaries(a, output["mask"])[0] for a in output["activations"]]

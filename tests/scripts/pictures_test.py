@@ -7,6 +7,7 @@ import pytest
 def test_pictures_have_the_numbers_of_the_tables(tmp_path, repository_root):
     """Those in docs/pictures are the ones that the script draws now."""
     pytest.importorskip("matplotlib")
+    pytest.importorskip("allennlp")
     script = runpy.run_path(str(repository_root / "scripts" / "pictures.py"))
     script["draw_results"](tmp_path)
     for picture in ("speed", "probes", "senses"):

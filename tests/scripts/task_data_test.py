@@ -20,6 +20,7 @@ def run(script, *arguments):
 
 
 def test_imdb(tmp_path):
+    pytest.importorskip("regex")
     source, output = tmp_path / "aclImdb", tmp_path / "out"
     texts = {
         "train/pos": "It's good.<br /><br />I liked \"it!\" Don't wait...",
@@ -58,6 +59,7 @@ def test_squad_is_split_by_articles(tmp_path):
 
 
 def test_trees_are_written_without_empty_elements(tmp_path):
+    pytest.importorskip("nltk")
     files = [tmp_path / f"{number}.mrg" for number in (1, 2, 3)]
     text = "( (S\r\n (NP-SBJ (-NONE- *))\r\n (VP (VB Go) (ADVP (RB home)))))\r\n( (UH Yes))\r\n"
     files[0].write_text(text)

@@ -2,9 +2,10 @@
 
 import gzip
 import random
+from importlib.util import find_spec
+from types import SimpleNamespace
 
 import torch
-from allennlp.data import Vocabulary
 
 LINES = [" ".join(f"{i}.{j}" for j in range(i % 7)) for i in range(300)]
 
@@ -59,10 +60,15 @@ def split_line(line):
 
 
 def vocabulary_of(lines):
+    """AllenNLP's vocabulary; where it isn't installed, one for `padded_ids` alone."""
     words = ["<S>", "</S>", "<UNK>", *split_line(" ".join(lines))]
-    return Vocabulary(
-        non_padded_namespaces=["lm_tokens"], tokens_to_add={"lm_tokens": list(dict.fromkeys(words))}
-    )
+    words = list(dict.fromkeys(words))
+    if find_spec("allennlp") is None:
+        ids = {word: i for i, word in enumerate(words)}
+        return SimpleNamespace(get_token_to_index_vocabulary=lambda namespace: ids)
+    from allennlp.data import Vocabulary
+
+    return Vocabulary(non_padded_namespaces=["lm_tokens"], tokens_to_add={"lm_tokens": words})
 
 
 def plain_windows(lines, n_rows, num_steps, reverse=False, drop_last=True, contiguous=False):

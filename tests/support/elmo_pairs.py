@@ -88,7 +88,7 @@ def random_ids(*lengths, timesteps=None, seed=0):
 
 SENTENCES = ["Alice counted the naïve ﬁsh in the old mill again , and again .".split(), ["Yes"]]
 SENTENCES += [["long" * 20, "日本語" * 5, "<S>", "</S>", "<UNK>"], [], ["the", "the", "the"]]
-TEXT = original.batch_to_ids(SENTENCES)
+TEXT = ours.batch_to_ids(SENTENCES)
 
 
 def assert_same(pair, *inputs):

@@ -1,18 +1,66 @@
 """Runs of `elmo-train`, here or in processes, which may be killed and resumed."""
 
+import functools
 import json
 import os
+import random
 from unittest.mock import patch
 
 import torch
 
 from allennlp_elmo_plugin.__main__ import main
+from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.training import trainer
 from allennlp_elmo_plugin.training.trainer import Trainer
+from tests.support.corpora import write_corpus
 from tests.support.testing import fork
 
 _MODEL = ("options", "num_samples", "bidirectional", "share_embedding_softmax")
 _TEXT = ("batch_size", "num_steps", "shuffle_sentences")
+
+
+def write_data(folder):
+    """Write a corpus, one of its files compressed, and a vocabulary."""
+    random_ = random.Random(0)
+    words = [f"w{i}" for i in range(60)]
+    lines = [" ".join(random_.choices(words, k=random_.choice([0, 3, 9, 30]))) for _ in range(120)]
+    write_corpus(folder / "shards", lines)
+    (folder / "heldout.txt").write_text("".join(f"{line}\n" for line in lines[-30:]))
+    make_vocabulary([str(folder / "shards")], folder / "vocabulary")
+    return folder
+
+
+def write_config(folder, data, changes):
+    """Write a config of `allennlp train`, for two epochs of a dozen batches."""
+    reader = {"type": "truncated_bptt_lm", "batch_size": 4, "num_steps": 7}
+    char_cnn = {"activation": "relu", "embedding": {"dim": 4}, "filters": [[1, 4], [2, 4]]}
+    char_cnn.update(max_characters_per_token=50, n_characters=261, n_highway=1)
+    lstm = {"dim": 12, "projection_dim": 8, "n_layers": 2}
+    options = {"dropout": 0.3, "lstm": lstm, "char_cnn": char_cnn}
+    config = {
+        "dataset_reader": {**reader, "shuffle_sentences": True},
+        "validation_dataset_reader": {**reader, "drop_last": False},
+        "train_data_path": str(data / "heldout.txt"),
+        "validation_data_path": str(data / "heldout.txt"),
+        "vocabulary": {"type": "from_files", "directory": str(data / "vocabulary" / "vocabulary")},
+        "model": {"type": "bidirectional_lm", "num_samples": 20, "options": options},
+        "data_loader": {"type": "truncated_bptt"},
+        "trainer": {
+            "num_epochs": 2,
+            "cuda_device": -1,
+            "validation_metric": "-perplexity",
+            "optimizer": {"type": "adagrad", "lr": 0.2, "initial_accumulator_value": 1.0},
+            "grad_norm": 10.0,
+            "checkpointer": {"save_every_num_batches": 5, "keep_most_recent_by_count": 2},
+            "callbacks": ["write_losses"],
+        },
+    }
+    for key, value in changes.items():
+        *sections, last = key.split(".")
+        functools.reduce(lambda values, name: values[name], sections, config)[last] = value
+    path = folder / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return path
 
 
 def write_size(config, path):

@@ -2,9 +2,7 @@
 
 import importlib.util
 
-import allennlp.modules.elmo
-from allennlp.data.token_indexers import elmo_indexer  # noqa: F401
-from allennlp.modules.token_embedders import TokenEmbedder, elmo_token_embedder
+import pytest
 
 
 def load_again(module):
@@ -16,11 +14,23 @@ def load_again(module):
     return copy
 
 
-elmo = load_again(allennlp.modules.elmo)
+class _NotInstalled:
+    def __getattr__(self, name):
+        return lambda *args, **kwargs: pytest.skip("needs AllenNLP")
 
-_registry = TokenEmbedder._registry[TokenEmbedder]
-_registered = _registry.pop("elmo_token_embedder")
-_module = load_again(elmo_token_embedder)
-_module.Elmo = elmo.Elmo
-ElmoTokenEmbedder = _module.ElmoTokenEmbedder
-_registry["elmo_token_embedder"] = _registered
+
+if importlib.util.find_spec("allennlp") is None:
+    elmo = _NotInstalled()
+else:
+    import allennlp.modules.elmo
+    from allennlp.data.token_indexers import elmo_indexer  # noqa: F401
+    from allennlp.modules.token_embedders import TokenEmbedder, elmo_token_embedder
+
+    elmo = load_again(allennlp.modules.elmo)
+
+    _registry = TokenEmbedder._registry[TokenEmbedder]
+    _registered = _registry.pop("elmo_token_embedder")
+    _module = load_again(elmo_token_embedder)
+    _module.Elmo = elmo.Elmo
+    ElmoTokenEmbedder = _module.ElmoTokenEmbedder
+    _registry["elmo_token_embedder"] = _registered

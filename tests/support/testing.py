@@ -14,7 +14,11 @@ from unittest.mock import patch
 import h5py
 import numpy as np
 import pytest
-from allennlp.commands import main
+
+try:
+    from allennlp.commands import main
+except ModuleNotFoundError:
+    from allennlp_elmo_plugin.__main__ import main  # our commands alone
 
 _CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "open", "shutil.rmtree")
 
@@ -87,7 +91,7 @@ def read_files(folder, *leave_out):
 
 
 def refused(capsys, *arguments):
-    """Run `allennlp` with a mistake, and return the line that it prints: `error: ` and why."""
+    """Run a command with a mistake, and return the line that it prints: `error: ` and why."""
     argv = ["allennlp", *map(str, arguments)]
     with patch.object(sys, "argv", argv), pytest.raises(SystemExit) as raised:
         main()

@@ -3,7 +3,6 @@
 import functools
 import json
 import os
-import random
 import sys
 import types
 from pathlib import Path
@@ -14,12 +13,10 @@ from allennlp.commands import main
 from allennlp.commands import train as train_command
 from allennlp.commands.train import TrainModel
 from allennlp.common import Params
-from allennlp.common.params import with_overrides
 from allennlp.common.util import install_sigterm_handler, prepare_environment
 from allennlp.training.callbacks import TrainerCallback
 
-from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
-from tests.support.corpora import write_corpus
+from tests.support.elmo_train_runs import write_config, write_data  # noqa: F401
 from tests.support.testing import fork
 
 
@@ -111,44 +108,3 @@ def assert_equal_runs(folder, whole):
         assert metrics(folder, file.stem) == metrics(whole, file.stem)
     actual, expected = (torch.load(f / "best.th") for f in (folder, whole))
     assert all(torch.equal(actual[name], expected[name]) for name in expected)
-
-
-def write_data(folder):
-    """Write a corpus, one of its files compressed, and a vocabulary."""
-    random_ = random.Random(0)
-    words = [f"w{i}" for i in range(60)]
-    lines = [" ".join(random_.choices(words, k=random_.choice([0, 3, 9, 30]))) for _ in range(120)]
-    write_corpus(folder / "shards", lines)
-    (folder / "heldout.txt").write_text("".join(f"{line}\n" for line in lines[-30:]))
-    make_vocabulary([str(folder / "shards")], folder / "vocabulary")
-    return folder
-
-
-def write_config(folder, data, changes):
-    """Two epochs of a dozen batches."""
-    reader = {"type": "truncated_bptt_lm", "batch_size": 4, "num_steps": 7}
-    char_cnn = {"activation": "relu", "embedding": {"dim": 4}, "filters": [[1, 4], [2, 4]]}
-    char_cnn.update(max_characters_per_token=50, n_characters=261, n_highway=1)
-    lstm = {"dim": 12, "projection_dim": 8, "n_layers": 2}
-    options = {"dropout": 0.3, "lstm": lstm, "char_cnn": char_cnn}
-    config = {
-        "dataset_reader": {**reader, "shuffle_sentences": True},
-        "validation_dataset_reader": {**reader, "drop_last": False},
-        "train_data_path": str(data / "heldout.txt"),
-        "validation_data_path": str(data / "heldout.txt"),
-        "vocabulary": {"type": "from_files", "directory": str(data / "vocabulary" / "vocabulary")},
-        "model": {"type": "bidirectional_lm", "num_samples": 20, "options": options},
-        "data_loader": {"type": "truncated_bptt"},
-        "trainer": {
-            "num_epochs": 2,
-            "cuda_device": -1,
-            "validation_metric": "-perplexity",
-            "optimizer": {"type": "adagrad", "lr": 0.2, "initial_accumulator_value": 1.0},
-            "grad_norm": 10.0,
-            "checkpointer": {"save_every_num_batches": 5, "keep_most_recent_by_count": 2},
-            "callbacks": ["write_losses"],
-        },
-    }
-    path = folder / "config.json"
-    path.write_text(json.dumps(with_overrides(config, changes)), encoding="utf-8")
-    return path

@@ -3,7 +3,6 @@
 import pytest
 
 from allennlp_elmo_plugin import ElmoEmbedder
-from allennlp_elmo_plugin.plugin.components.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.text.checks import check_text
 from allennlp_elmo_plugin.text.lines import join_lines
 from tests.support.testing import write_random_elmo
@@ -66,6 +65,9 @@ def test_another_vocabulary(n_known, caplog):
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_training_and_embedding_warn_once(tmp_path, caplog, shuffle):
     """At the start of all epochs and directions."""
+    pytest.importorskip("allennlp")
+    from allennlp_elmo_plugin.plugin.components.truncated_bptt_reader import TruncatedBpttLmReader
+
     path = tmp_path / "a.txt"
     path.write_text(JAPANESE, encoding="utf-8")
     for characters, expected in ((50, WARNINGS), (None, [])):
