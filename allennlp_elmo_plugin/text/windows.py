@@ -50,7 +50,7 @@ class WindowStream:
     ) -> None:
         self._num_steps = num_steps
         self._lexicon = lexicon
-        lexicon.streams.add(self)
+        lexicon.streams[len(lexicon.streams)] = self
         self._directions = directions
         self._drop_last = drop_last
         self._returned = range(n_rows) if returned is None else returned

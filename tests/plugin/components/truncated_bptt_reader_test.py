@@ -103,7 +103,6 @@ class Case:
 @pytest.fixture(params=range(40))
 def case(request, tmp_path, monkeypatch):
     case = Case(request.param, tmp_path / "corpus")
-    monkeypatch.setattr(lexicon, "_N_SLOTS_LOG2", case.random.choice([1, 6, 19]))
     case.batches = case.read()
     # The batches that a test reads must be the same with a small cache of words.
     monkeypatch.setattr(lexicon, "MAX_WORDS", 10)
