@@ -153,8 +153,8 @@ class LanguageModel(torch.nn.Module):
         targets, targets_reverse : `torch.Tensor`
             Vocabulary ids of the next words, -100 for padding, shape `(batch_size, num_steps)`.
         window : `torch.Tensor`, optional (default = `None`)
-            The numbers of the window, of the row and of all rows, shape `(batch_size, 3)`. Without
-            it, the order of windows isn't checked, and evaluation never starts from zero by itself.
+            The number of the window in its pass, shape `(batch_size,)`. Without it, the order of
+            windows isn't checked, and evaluation never starts from zero by itself.
         character_ids : `torch.Tensor`, optional (default = `None`)
             Of each distinct word of the batch, shape `(n_words, 50)`. The tokens, shape
             `(batch_size, num_steps)`, are then their places in it.
@@ -171,7 +171,7 @@ class LanguageModel(torch.nn.Module):
         for word, index in self._special_ids.items():
             counts[word] = (targets == index).sum(1)
         if window is not None:
-            counts["window"] = window[:, 0]
+            counts["window"] = window
         # In one copy from a GPU; shape (batch_size,) each
         counts = dict(zip(counts, torch.stack(list(counts.values())).cpu()))
         if window is not None:

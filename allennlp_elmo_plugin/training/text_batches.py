@@ -241,8 +241,7 @@ class TextBatches:
 
     def _batch(self, number: int, lexicon: Lexicon, windows: list[Window]) -> Batch:
         inputs = np.stack([window.inputs for window in windows])  # (n_directions, rows, num_steps)
-        place = [[number, row, self.batch_size] for row in range(self.batch_size)]
-        batch: Batch = {"window": torch.tensor(place)}
+        batch: Batch = {"window": torch.full((self.batch_size,), number)}
         if self.max_characters_per_token is None:
             tokens = lexicon.vocabulary_ids(inputs).clamp(min=0)
         else:
