@@ -65,12 +65,16 @@ class LogUniformSampler:
     def load_state_dict(self, state: dict[str, int]) -> None:
         self._n_draws = state["n_draws"]
 
+    def probabilities(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return `p` of words, float64, in the shape of `ids`."""
+        return ids.double().add_(1.0).reciprocal_().log1p_().div_(self._log_range)
+
     def expected_count(self, ids: torch.Tensor, num_tries: int) -> torch.Tensor:
         """
         Return how often words are expected among samples that took `num_tries` draws, in the shape
         of `ids`: `1 - (1 - p)^num_tries`, or `p * n_samples` without repeats, as in TensorFlow.
         """
-        minus_p = ids.double().add_(1.0).reciprocal_().log1p_().div_(-self._log_range)
+        p = self.probabilities(ids)
         if num_tries == self.n_samples:
-            return minus_p.mul_(-num_tries)
-        return minus_p.log1p_().mul_(num_tries).expm1_().neg_()
+            return p.mul_(num_tries)
+        return p.neg_().log1p_().mul_(num_tries).expm1_().neg_()

@@ -4,7 +4,7 @@ import json
 import logging
 import reprlib
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ _TRAINING_KEYS = {
     *("n_epochs", "n_train_tokens", "unroll_steps"),
 }
 _MAX_INT = 2**31 - 1
+_MANY_SAMPLES = 8192  # bilm-tf's negative samples, for a much larger vocabulary
 
 Rule = tuple[str, Callable[[Any], bool]]
 """What a value must be, as errors say it, and a function that checks it."""
@@ -101,7 +102,7 @@ class BiLmOptions:
     dropout: float = _option("dropout", _DROPOUT, 0.0)
     n_tokens_vocab: int | None = _option("n_tokens_vocab", _whole(1), None)
     sample_softmax: bool = _option("sample_softmax", _FLAG, True)
-    n_negative_samples_batch: int = _option("n_negative_samples_batch", _whole(1), 8192)
+    n_negative_samples_batch: int = _option("n_negative_samples_batch", _whole(1), _MANY_SAMPLES)
     share_embedding_softmax: bool = _option("share_embedding_softmax", _FLAG, False)
     training: dict[str, Any] = field(default_factory=dict)
     project_lstm: bool | None = None
@@ -114,6 +115,11 @@ class BiLmOptions:
     @property
     def max_characters_per_token(self) -> int | None:
         return None if self.char_cnn is None else self.char_cnn.max_characters_per_token
+
+    @property
+    def n_samples(self) -> int:
+        """The negative samples for a direction and batch, 0 for the full softmax."""
+        return self.n_negative_samples_batch if self.sample_softmax else 0
 
     @property
     def projects_lstm(self) -> bool:
@@ -198,6 +204,13 @@ class BiLmOptions:
             raise error("share_embedding_softmax", "needs a token embedding: take char_cnn out")
         return options
 
+    def for_words(self, n_words: int) -> "BiLmOptions":
+        """
+        Return the options with the full softmax if there are no more words than samples. Published
+        options lack the number of samples, and bilm-tf's default may be too large.
+        """
+        return replace(self, sample_softmax=self.sample_softmax and self.n_samples < n_words)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the contents of an options.json for prediction, which all programs read."""
         values: dict[str, Any] = dict(self.training)
@@ -233,3 +246,27 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[name] = value
     return flat
+
+
+def set_options(
+    values: dict[str, Any],
+    arguments: Mapping[str, Any],
+    n_words: int,
+    source: str = "bidirectional_lm",
+) -> None:
+    """Change the keys of an options.json by the arguments of a `bidirectional_lm` that are set."""
+    for key in ("dropout", "share_embedding_softmax", "bidirectional"):
+        if arguments.get(key) is not None:
+            values[key] = arguments[key]
+    num_samples = arguments.get("num_samples")
+    if num_samples == "auto":
+        num_samples = _MANY_SAMPLES if n_words >= 2 * _MANY_SAMPLES else 0
+    if num_samples is not None:
+        if type(num_samples) is not int:
+            raise ValueError(
+                f'{source}: "num_samples" must be a whole number or "auto", but is '
+                f"{reprlib.repr(num_samples)}"
+            )
+        values["sample_softmax"] = num_samples > 0
+        if num_samples > 0:
+            values["n_negative_samples_batch"] = num_samples

@@ -5,7 +5,6 @@ import os
 import shutil
 import tarfile
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +80,7 @@ def import_model(
 
 
 def _write_archive(model: PretrainedLanguageModel, words: list[str], path: Path) -> None:
-    options = model.options
-    if options.n_negative_samples_batch >= len(words):
-        # Published options lack this number, and bilm-tf's default may be more than the words.
-        options = replace(options, sample_softmax=False)
+    options = model.options.for_words(len(words))
     with tempfile.TemporaryDirectory(dir=path.parent) as temporary:
         folder = Path(temporary)
         (folder / names.CONFIG_FILE).write_text(to_json(_config(options)), encoding="utf-8")

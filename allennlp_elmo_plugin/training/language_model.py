@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,9 +10,8 @@ from allennlp_elmo_plugin.bilm.carried_state import CarriedState
 from allennlp_elmo_plugin.bilm.characters import END_SENTENCE_WORD
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.bilm.model import BiLm
-from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.bilm.options import BiLmOptions, set_options
 from allennlp_elmo_plugin.bilm.softmax import Softmax
-from allennlp_elmo_plugin.pretrained.checkpoints.training_run import set_options
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel
 from allennlp_elmo_plugin.text.lexicon import IGNORED_TARGET
 from allennlp_elmo_plugin.text.vocabulary import UNKNOWN_WORD
@@ -105,15 +103,13 @@ class LanguageModel(torch.nn.Module):
         self.options = BiLmOptions.from_dict({**values, "n_tokens_vocab": n_words}, source)
         if pretrained is not None:
             pretrained.check_options(self.options, source)
-            if num_samples is None and self.options.n_negative_samples_batch >= n_words:
-                # Published options lack this number, and bilm-tf's default is too large.
-                self.options = replace(self.options, sample_softmax=False)
+            if num_samples is None:
+                self.options = self.options.for_words(n_words)
         # A pretrained model of characters has all parameters: none needs to be initialised.
         is_copy = pretrained is not None and self.options.char_cnn is not None
         self.bilm = BiLm(self.options, device="meta" if is_copy else None)
-        n_samples = self.options.n_negative_samples_batch if self.options.sample_softmax else 0
         tied: Any = self.bilm.token_layer.weight if self.options.share_embedding_softmax else None
-        self.softmax = Softmax(n_words, self.options.projection_dim, n_samples, tied)
+        self.softmax = Softmax(n_words, self.options.projection_dim, self.options.n_samples, tied)
         if is_copy:
             self.bilm.to_empty(device=torch.empty(0).device)
         if pretrained is not None:
@@ -127,7 +123,8 @@ class LanguageModel(torch.nn.Module):
         self._special_ids = {w: words.index(w) for w in (END_SENTENCE_WORD, UNKNOWN_WORD)}
         self.n_predicted_words = 0
         """Words, sentence ends included, that each direction predicted for the last metrics."""
-        self._warn = SampledSoftmaxWarnings(n_words, self.options.n_negative_samples_batch)
+        sampler = self.softmax.sampler
+        self._warn = None if sampler is None else SampledSoftmaxWarnings(sampler)
         # LSTM states and the number of the last window, in training (`True`) and evaluation
         self._carried = {True: CarriedState(), False: CarriedState()}
         self._last_window: dict[bool, int | None] = {True: None, False: None}
@@ -218,7 +215,7 @@ class LanguageModel(torch.nn.Module):
             return top.sum()
         if not self.training:
             return -self.softmax.log_probabilities(top, targets).mean()
-        if self.softmax.sampler is not None:
+        if self._warn is not None:
             self._warn(targets)
         return self.softmax.loss(top, targets)
 

@@ -5,9 +5,11 @@ import math
 
 import torch
 
+from allennlp_elmo_plugin.bilm.log_uniform_sampler import LogUniformSampler
+
 logger = logging.getLogger(__name__)
 
-_N_TOKENS = 2**14  # as many words of the text decide
+N_TOKENS = 2**14  # as many words of the text decide
 
 
 class SampledSoftmaxWarnings:
@@ -20,27 +22,27 @@ class SampledSoftmaxWarnings:
     and in a random order nearly all of it.
     """
 
-    def __init__(self, n_words: int, n_samples: int) -> None:
-        self._n_words, self._n_samples = n_words, n_samples
+    def __init__(self, sampler: LogUniformSampler) -> None:
+        self._sampler = sampler
         self._n_seen = 0
         self._cost = 0.0
 
     def __call__(self, targets: torch.Tensor) -> None:
         """Count vocabulary ids of the next words of the text, shape `(n_tokens,)`."""
-        if self._n_seen >= _N_TOKENS:
+        if self._n_seen >= N_TOKENS:
             return
         if self._n_seen == 0:
             logger.warning(
                 "The loss and the perplexities of training are those of a softmax over %d "
                 "samples, which is easier: do not compare them with those of validation "
                 "and evaluation, which are of the full softmax over %d words",
-                self._n_samples,
-                self._n_words,
+                self._sampler.n_samples,
+                self._sampler.n_words,
             )
-        p = torch.log1p(1.0 / (targets.double() + 1.0)) / math.log(self._n_words + 1)
-        self._cost -= float(p.log().sum())
+        self._cost -= float(self._sampler.probabilities(targets).log().sum())
         self._n_seen += targets.numel()
-        if self._n_seen >= _N_TOKENS and self._cost / self._n_seen > math.log(self._n_words):
+        is_too_high = self._cost > self._n_seen * math.log(self._sampler.n_words)
+        if self._n_seen >= N_TOKENS and is_too_high:
             logger.warning(
                 "The vocabulary is not in the order of the frequency of its words in the training "
                 "text, which the sampled softmax takes for granted: it will learn badly. Sort the "

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from allennlp_elmo_plugin.bilm.log_uniform_sampler import LogUniformSampler
 from allennlp_elmo_plugin.training.sampled_softmax_warnings import SampledSoftmaxWarnings
 
 
@@ -19,7 +20,7 @@ def test_only_a_wrong_order_is_warned_about_once(n_words, order, n_tokens, caplo
         ids = n_words - 1 - ids
     elif order == "random":
         ids = rng.permutation(n_words)[ids]
-    warn = SampledSoftmaxWarnings(n_words, 20)
+    warn = SampledSoftmaxWarnings(LogUniformSampler(n_words, 20))
     for targets in torch.from_numpy(ids).split(128):
         warn(targets)
     first, *later = (record.getMessage() for record in caplog.records)
@@ -31,5 +32,5 @@ def test_only_a_wrong_order_is_warned_about_once(n_words, order, n_tokens, caplo
 @pytest.mark.parametrize("word, is_warned_of", [(51, False), (52, True)])
 def test_a_word_that_is_drawn_less_often_than_uniformly_is_too_rare(word, is_warned_of, caplog):
     """Word k has the probability ln(1 + 1 / (k + 1)) / ln(301); 1 / 300 is between these two."""
-    SampledSoftmaxWarnings(300, 20)(torch.full((2**14,), word))
+    SampledSoftmaxWarnings(LogUniformSampler(300, 20))(torch.full((2**14,), word))
     assert ("not in the order" in caplog.text) == is_warned_of

@@ -2,14 +2,14 @@
 
 import os
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.bilm.options import BiLmOptions, set_options
 from allennlp_elmo_plugin.files.atomic import PathLike
 from allennlp_elmo_plugin.files.json_file import read_json_object
 from allennlp_elmo_plugin.files.tensors import read_tensors
@@ -28,7 +28,6 @@ PUBLISHED_ADDRESS = "https://allennlp.s3.amazonaws.com/models/elmo/"
 """The address of AllenNLP's models. Of the addresses in a model's files, only these are opened."""
 
 _MAX_ORIGINS = 16  # training runs that each started from the one before
-_MANY_SAMPLES = 8192  # of `"num_samples": "auto"`, for a much larger vocabulary
 # The sections of config.json that say how a model was trained
 _SECTIONS = ("model", "dataset_reader", "data_loader", "trainer")
 
@@ -130,27 +129,3 @@ def evaluation_settings(folder: Path, options: BiLmOptions) -> dict[str, Any]:
     # By default those of bilm-tf's script
     defaults = {"batch_size": n_rows or 128, "num_steps": n_steps or 20, "contiguous": False}
     return {name: values.get(name, default) for name, default in defaults.items()}
-
-
-def set_options(
-    values: dict[str, Any],
-    arguments: Mapping[str, Any],
-    n_words: int,
-    source: str = "bidirectional_lm",
-) -> None:
-    """Change the keys of an options.json by the arguments of a `bidirectional_lm` that are set."""
-    for key in ("dropout", "share_embedding_softmax", "bidirectional"):
-        if arguments.get(key) is not None:
-            values[key] = arguments[key]
-    num_samples = arguments.get("num_samples")
-    if num_samples == "auto":
-        num_samples = _MANY_SAMPLES if n_words >= 2 * _MANY_SAMPLES else 0
-    if num_samples is not None:
-        if type(num_samples) is not int:
-            raise ValueError(
-                f'{source}: "num_samples" must be a whole number or "auto", but is '
-                f"{reprlib.repr(num_samples)}"
-            )
-        values["sample_softmax"] = num_samples > 0
-        if num_samples > 0:
-            values["n_negative_samples_batch"] = num_samples

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.bilm.options import BiLmOptions, set_options
 from allennlp_elmo_plugin.pretrained.checkpoints import training_run
-from allennlp_elmo_plugin.pretrained.checkpoints.training_run import archived_options, set_options
+from allennlp_elmo_plugin.pretrained.checkpoints.training_run import archived_options
 
 OPTIONS = {"lstm": {"dim": 7, "projection_dim": 5}}
 PROGRAM = {"type": "subprocess.Popen", "args": ["touch", "ran"]}
