@@ -36,7 +36,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 PAGES.append(ROOT / "allennlp_elmo_plugin" / "pretrained" / "tiny" / "README.md")
 BLOCK = re.compile(r"(?:<!-- (not run|file): (.*) -->\n)?^```(\w*)\n(.*?)^```$", re.M | re.S)
 TASKS = {"SRL": "srl", "NER": "ner.txt", "COREF": "coref.gold_conll", "SNLI": "snli.jsonl"}
-OPTIONAL = ("accelerate", "datasets", "fugashi", "gensim", "pandas", "sentence_transformers")
+OPTIONAL = ("accelerate", "datasets", "fugashi", "gensim", "lightning", "pandas")
+OPTIONAL += ("sentence_transformers",)
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_a_page_shows_works(page, folder, monkeypatch):
     text = page.read_text(encoding="utf-8")
-    printed = ""
+    printed, names = "", {}  # Blocks go on with the names of those before.
     for match in BLOCK.finditer(text):
         note, name, language, code = match.groups()
         if note == "not run":
@@ -78,7 +79,7 @@ def test_what_a_page_shows_works(page, folder, monkeypatch):
                     check_command(argv, monkeypatch)
             elif language == "python" and not lacks_package(code):
                 with redirect_stdout(io.StringIO()) as output:
-                    exec(code, {})
+                    exec(code, names)
                 printed = output.getvalue()
             elif language in ("json", "jsonnet"):
                 Path(name or "block.jsonnet").write_text(whole_config(code), encoding="utf-8")
