@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from allennlp_elmo_plugin.analysis.sentence_probabilities import perplexity_of
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
 from allennlp_elmo_plugin.bilm.characters import END_SENTENCE_WORD
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
@@ -15,7 +16,7 @@ from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel
 from allennlp_elmo_plugin.text.lexicon import IGNORED_TARGET
 from allennlp_elmo_plugin.text.vocabulary import UNKNOWN_WORD
-from allennlp_elmo_plugin.training.means import TokenMean, TokenPerplexity
+from allennlp_elmo_plugin.training.means import TokenMean
 from allennlp_elmo_plugin.training.processes import sum_over_processes, world_size
 from allennlp_elmo_plugin.training.sampled_softmax_warnings import SampledSoftmaxWarnings
 
@@ -118,8 +119,8 @@ class LanguageModel(torch.nn.Module):
         self.bilm.lstm.recurrent_dropout = recurrent_dropout
         self._state_reset = state_reset
         self._precision = precision
-        self._perplexities = {direction: TokenPerplexity() for direction in self.options.directions}
-        self._unknown = TokenMean()
+        # The losses of the directions in nats, and the share of unknown words
+        self._means = {name: TokenMean() for name in (*self.options.directions, UNKNOWN_WORD)}
         self._special_ids = {w: words.index(w) for w in (END_SENTENCE_WORD, UNKNOWN_WORD)}
         self.n_predicted_words = 0
         """Words, sentence ends included, that each direction predicted for the last metrics."""
@@ -193,9 +194,9 @@ class LanguageModel(torch.nn.Module):
             losses[direction] = loss
         # They stay on a GPU, so that it need not be waited for.
         for direction, total in zip(losses, sum_over_processes(torch.stack(sums))):
-            self._perplexities[direction].add(total.double(), n_of_all[direction])
+            self._means[direction].add(total.double(), n_of_all[direction])
         n_words = n_of_all["forward"] - n_of_all[END_SENTENCE_WORD]
-        self._unknown.add(n_of_all[UNKNOWN_WORD], n_words)
+        self._means[UNKNOWN_WORD].add(n_of_all[UNKNOWN_WORD], n_words)
         loss = torch.stack(list(losses.values())).mean()
         if self.training and world_size() > 1 and 0 in map(n_of.get, losses):
             # Every process must run a backward pass, which gives each parameter whose gradient is
@@ -259,8 +260,7 @@ class LanguageModel(torch.nn.Module):
         return {
             "carried": {mode: carried.state_dict() for mode, carried in self._carried.items()},
             "last_window": dict(self._last_window),
-            "perplexities": {key: mean.state_dict() for key, mean in self._perplexities.items()},
-            "unknown": self._unknown.state_dict(),
+            "means": {name: mean.state_dict() for name, mean in self._means.items()},
             "sampler": None if sampler is None else sampler.state_dict(),
         }
 
@@ -269,9 +269,8 @@ class LanguageModel(torch.nn.Module):
         for mode, carried in self._carried.items():
             carried.states = state["carried"][mode]
         self._last_window.update(state["last_window"])
-        for direction, perplexity in self._perplexities.items():
-            vars(perplexity).update(state["perplexities"][direction])
-        vars(self._unknown).update(state.get("unknown", {}))
+        for name, mean in self._means.items():
+            vars(mean).update(state["means"][name])
         if self.softmax.sampler is not None:
             self.softmax.sampler.load_state_dict(state["sampler"])
 
@@ -280,12 +279,13 @@ class LanguageModel(torch.nn.Module):
         Return `perplexity`, `exp` of the mean loss over directions and tokens, those of the
         directions, `forward_perplexity` and `backward_perplexity`, and the share `unknown_words`.
         """
-        self.n_predicted_words = int(self._perplexities["forward"].n_tokens)
-        metrics = {
-            f"{direction}_perplexity": perplexity.get_metric(reset)
-            for direction, perplexity in self._perplexities.items()
+        self.n_predicted_words = int(self._means["forward"].n_tokens)
+        means = {name: mean.get_metric(reset) for name, mean in self._means.items()}
+        unknown = means.pop(UNKNOWN_WORD)
+        perplexities = {
+            f"{direction}_perplexity": perplexity_of(loss) if self.n_predicted_words else 0.0
+            for direction, loss in means.items()
         }
         # The mean of the losses is the geometric mean of the perplexities.
-        mean = math.prod(metrics.values()) ** (1 / len(metrics))
-        unknown = self._unknown.get_metric(reset)
-        return {"perplexity": mean, **metrics, "unknown_words": unknown}
+        mean = math.prod(perplexities.values()) ** (1 / len(perplexities))
+        return {"perplexity": mean, **perplexities, "unknown_words": unknown}

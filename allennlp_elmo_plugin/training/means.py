@@ -1,12 +1,10 @@
-"""Metrics that count each token once."""
+"""A metric that counts each token once."""
 
 import torch
 
-from allennlp_elmo_plugin.analysis.sentence_probabilities import perplexity_of
-
 
 class TokenMean:
-    """The mean of a number over all tokens."""
+    """The mean of a number over all tokens. AllenNLP's metrics average over batches of any size."""
 
     def __init__(self) -> None:
         self.total: float | torch.Tensor = 0.0
@@ -26,13 +24,3 @@ class TokenMean:
 
     def state_dict(self) -> dict[str, float]:
         return {"total": float(self.total), "n_tokens": self.n_tokens}
-
-
-class TokenPerplexity(TokenMean):
-    """
-    `exp` of the mean negative log likelihood in nats, infinity where a float can't hold it.
-    AllenNLP's `Perplexity` averages over batches, whatever their size.
-    """
-
-    def get_metric(self, reset: bool = False) -> float:
-        return perplexity_of(super().get_metric(reset)) if self.n_tokens else 0.0
