@@ -5,13 +5,11 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from allennlp_elmo_plugin.commands.command import (
     ELMO_HELP,
@@ -26,19 +24,12 @@ from allennlp_elmo_plugin.files.atomic import atomic_file, output_folder
 from allennlp_elmo_plugin.files.json_file import read_json_object, to_json
 from allennlp_elmo_plugin.files.locks import locked_folder
 from allennlp_elmo_plugin.pretrained import file_names as names
-from allennlp_elmo_plugin.pretrained.adagrad_file import read_adagrad_state
-from allennlp_elmo_plugin.pretrained.find_model import find_model
-from allennlp_elmo_plugin.pretrained.language_model import (
-    PretrainedLanguageModel,
-    read_model,
-    read_pretrained,
-)
+from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
 from allennlp_elmo_plugin.text import vocabulary
 from allennlp_elmo_plugin.text.corpus import find_files
-from allennlp_elmo_plugin.training.language_model import LanguageModel
-from allennlp_elmo_plugin.training.processes import rank, world_size
-from allennlp_elmo_plugin.training.text_batches import TextBatches
-from allennlp_elmo_plugin.training.trainer import CHECKPOINT_FILE, LEARNING_RATES, Trainer
+from allennlp_elmo_plugin.training.processes import joined_processes, rank
+from allennlp_elmo_plugin.training.run import make_trainer, train_run
+from allennlp_elmo_plugin.training.trainer import LEARNING_RATES
 
 _SIZES_FILE = CONFIGS / "pretrain" / "sizes.json"
 _CHANGEABLE = {"training.num_epochs", "training.patience"}
@@ -97,12 +88,12 @@ class ElmoTrain(Command):
     def run(self, args: argparse.Namespace) -> None:
         if os.environ.get("RANK", "0") == "0":
             (_resume if args.resume else _start)(args)
-        else:  # It waits in `_processes`, and ends there if the first process does.
+        else:  # It waits in `joined_processes`, and ends there if the first process does.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        with _processes(args.cuda_device) as device:
+        with joined_processes(args.cuda_device) as device:
             with nullcontext() if rank() else locked_folder(args.output):
                 try:
-                    _train(args.output, device)
+                    train_run(args.output, device)
                 except (KeyboardInterrupt, ValueError):
                     if rank() == 0:
                         raise
@@ -111,30 +102,6 @@ class ElmoTrain(Command):
     def resume(self, args: argparse.Namespace) -> list[str] | None:
         is_started = (args.output / names.TRAINING_FILE).exists()
         return ["--resume"] * (not args.resume) if is_started else None
-
-
-@contextmanager
-def _processes(cuda_device: int | None) -> Iterator[str]:
-    """Join the processes that torchrun started, and yield the device of this one."""
-    n_processes, local_rank, n_local = (
-        int(os.environ.get(name, default))
-        for name, default in (("WORLD_SIZE", 1), ("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1))
-    )
-    n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    first = (0 if n_gpus else -1) if cuda_device is None else cuda_device
-    device = "cpu" if first < 0 else f"cuda:{(first + local_rank) % max(n_gpus, first + 1)}"
-    if first >= 0:
-        torch.cuda.set_device(device)
-    if n_processes == 1:
-        yield device
-        return
-    # NCCL needs a GPU for each process.
-    has_nccl = first >= 0 and n_gpus >= n_local
-    dist.init_process_group("cpu:gloo,cuda:nccl" if has_nccl else "gloo")
-    try:
-        yield device
-    finally:
-        dist.destroy_process_group()
 
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:
@@ -193,11 +160,11 @@ def _start(args: argparse.Namespace) -> None:
             # The first optimizer imports it, which fails for torch 2.6 on this device.
             importlib.import_module("torch._dynamo")
             with torch.device("meta"):  # takes no memory
-                trainer = _trainer(run, words, new, "meta")
+                trainer = make_trainer(run, words, new, "meta")
         except TypeError as error:
             raise ValueError(f"{given.get('size')}: {error}; see {_SIZES_FILE}") from error
         if trainer.text.count() == 0:
-            next(iter(trainer.text))  # raises an error
+            raise ValueError(f"{trainer.text.name} is smaller than one batch; lower --batch-size")
         run["model"]["options"] = trainer.model.options.to_dict()
         (new / names.TRAINING_FILE).write_text(to_json(run) + "\n", "utf-8")
 
@@ -237,53 +204,3 @@ def _place(run: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
     """Return the part of a run that has a setting, and its key there."""
     section, _, key = name.rpartition(".")
     return run[section] if section else run, key
-
-
-def _trainer(
-    run: dict[str, Any],
-    words: list[str],
-    folder: Path,
-    device: str,
-    pretrained: PretrainedLanguageModel | None = None,
-) -> Trainer:
-    """Return the trainer with the settings of a run."""
-    model = LanguageModel(words=words, pretrained=pretrained, **run["model"])
-    of_validation = {"shuffle_sentences": False, "drop_last": False, **run["validation"]}
-    text, validation = (
-        TextBatches(
-            words=words,
-            max_characters_per_token=model.options.max_characters_per_token,
-            bidirectional=model.options.bidirectional,
-            rank=rank(),
-            world_size=world_size(),
-            **settings,
-        )
-        for settings in (run["text"], {**run["text"], **of_validation})
-    )
-    return Trainer(model, text, validation, folder, device=device, settings=run, **run["training"])
-
-
-def _train(folder: Path, device: str) -> None:
-    run = read_json_object(folder / names.TRAINING_FILE)
-    words = vocabulary.read_vocabulary_file(folder / names.VOCABULARY_FILE)
-    is_resumed = (folder / CHECKPOINT_FILE).exists()
-    source = None if is_resumed else run.get("from")
-    torch.manual_seed(run.get("seed", 133))  # by default AllenNLP's
-    with find_model(source, for_training=True) if source else nullcontext() as files:
-        pretrained = None if files is None else read_model(files)
-        trainer = _trainer(run, words, folder, device, pretrained)
-        if is_resumed:
-            trainer.resume()
-        elif files is not None and pretrained is not None and pretrained.words == words:
-            accumulators = files.options.parent / names.ADAGRAD_FILE
-            if accumulators.exists() and run["training"].get("optimizer") != "adam":
-                parameters = trainer.model.named_parameters()
-                read_adagrad_state(accumulators, parameters, trainer.optimizer)
-        del pretrained
-    epochs, best = trainer.train(), trainer.best
-    if rank() == 0:
-        perplexity = epochs[best]["validation_perplexity"]
-        print(
-            f"The model of epoch {best + 1}, validation perplexity {perplexity:,.2f}, is in "
-            f"{folder}. Next: `elmo-perplexity {folder} TEXT`, or ElmoEmbedder({str(folder)!r})"
-        )

@@ -1,9 +1,35 @@
 """What the processes of distributed training do together."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
+
+
+@contextmanager
+def joined_processes(cuda_device: int | None) -> Iterator[str]:
+    """Join the processes that torchrun started, and yield the device of this one."""
+    n_processes, local_rank, n_local = (
+        int(os.environ.get(name, default))
+        for name, default in (("WORLD_SIZE", 1), ("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1))
+    )
+    n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    first = (0 if n_gpus else -1) if cuda_device is None else cuda_device
+    device = "cpu" if first < 0 else f"cuda:{(first + local_rank) % max(n_gpus, first + 1)}"
+    if first >= 0:
+        torch.cuda.set_device(device)
+    if n_processes == 1:
+        yield device
+        return
+    # NCCL needs a GPU for each process.
+    has_nccl = first >= 0 and n_gpus >= n_local
+    dist.init_process_group("cpu:gloo,cuda:nccl" if has_nccl else "gloo")
+    try:
+        yield device
+    finally:
+        dist.destroy_process_group()
 
 
 def rank() -> int:

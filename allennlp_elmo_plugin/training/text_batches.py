@@ -162,7 +162,7 @@ class TextBatches:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue at the place in `state`. Raise a `ValueError` if the text changed."""
         now = digests(self.files)
-        changed = sorted({name for name, _ in state.get("digest", {}).items() ^ now.items()})
+        changed = sorted({name for name, _ in state["digest"].items() ^ now.items()})
         if changed:
             raise ValueError(
                 f"The text isn't that of the checkpoint: {', '.join(changed)} changed. A recovered "

@@ -48,9 +48,6 @@ class TruncatedBpttLmReader(DatasetReader):
         of_text = inspect.signature(TextBatches).parameters
         self.settings = {name: value for name, value in locals().items() if name in of_text}
         super().__init__(**kwargs)
-        for name, value in (("batch_size", batch_size), ("num_steps", num_steps)):
-            if value is None or value < 1:  # AllenNLP lets a config's null pass for a number.
-                raise ConfigurationError(f"{name} is {value}, but must be at least 1")
 
     def text_batches(
         self, file_path: PathOrPaths, vocab: Optional[Vocabulary] = None, **settings: Any

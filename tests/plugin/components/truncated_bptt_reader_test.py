@@ -183,4 +183,4 @@ def test_what_is_refused_or_warned_of(tmp_path, caplog):
         list(TruncatedBpttLmReader(4).read(str(path)))
     for name, value in itertools.product(("batch_size", "num_steps"), (0, None)):
         with pytest.raises(ConfigurationError, match=f"{name} is {value}, but must be at least 1"):
-            TruncatedBpttLmReader(**{"batch_size": 4, name: value})
+            TruncatedBpttLmReader(**{"batch_size": 4, name: value}).text_batches(path)
