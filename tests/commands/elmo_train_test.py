@@ -179,6 +179,23 @@ def wait(processes):
     return [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
 
 
+def test_two_processes_are_those_of_allennlp_train(data, tmp_path):
+    """To the bit."""
+    training_runs = pytest.importorskip("tests.support.training_runs")
+    two = {"distributed": {"cuda_devices": [-1, -1]}}
+    config, arguments = write_run(tmp_path, data, two)
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    training_runs.finish(training_runs.start(config, theirs), theirs)
+    assert wait(start_processes(2, free_port(), ours, *arguments, "-o", ours)) == [0, 0]
+    for rank in range(2):
+        expected = [entry[2] for entry in training_runs.losses(theirs, rank).values()]
+        assert [each[-1:] for each in losses(tmp_path / f"ours.losses{rank}")] == expected != []
+    for epoch, values in enumerate(metrics(ours)):
+        of_theirs = training_runs.metrics(theirs, f"metrics_epoch_{epoch}")
+        assert values == {key: of_theirs[key] for key in values}
+    assert_same_model(ours, torch.load(theirs / "best.th"))
+
+
 def test_two_processes(data, tmp_path, capfd):
     """They have one model, end together, and resume exactly after one of them was killed."""
     arguments = write_run(tmp_path, data)[1]
