@@ -12,7 +12,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from allennlp_elmo_plugin import __version__, errors
+from allennlp_elmo_plugin import __version__, exits
 
 PLUGIN = "allennlp_elmo_plugin"
 LOCAL_FILE = Path(".allennlp_plugins")
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         args = parser.parse_args(arguments)
         args.func(args)
     elif _installed_version("allennlp") is None:
-        errors.end_with(
+        exits.end_with(
             f"error: {arguments[0]} is a command of AllenNLP, which is not installed: "
             f"{INSTALL_ALLENNLP}. Commands that don't need it: {', '.join(names)}",
             status=2,
@@ -86,7 +86,7 @@ def _activate(program: str, arguments: list[str]) -> int:
             file.write_text("\n".join([*plugins, PLUGIN, ""]), "utf-8")
         return _report({file: _plugins_in(file) for file in files.values()})
     except OSError as error:
-        errors.end_with(f"error: {errors.describe(error)}", 2)
+        exits.end_with(f"error: {exits.describe(error)}", 2)
 
 
 def global_file() -> Path:

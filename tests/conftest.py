@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import allennlp_elmo_plugin  # noqa: F401
-from allennlp_elmo_plugin import errors
+from allennlp_elmo_plugin import exits
 
 if os.environ.get("TRITON_INTERPRET") == "1":
     from tests.support.interpreter import make_faster
@@ -78,14 +78,14 @@ def _survive_signals(monkeypatch):
     """Only in a child does a command end by a signal; here it exits with the status of that."""
     tests = os.getpid()
 
-    end = errors.end_by_signal
+    end = exits.end_by_signal
 
     def end_by_signal(number):
         if os.getpid() != tests:
             end(number)
         raise SystemExit(128 + number)
 
-    monkeypatch.setattr(errors, "end_by_signal", end_by_signal)
+    monkeypatch.setattr(exits, "end_by_signal", end_by_signal)
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.errors import describe, end_with, printable, run_or_end
+from allennlp_elmo_plugin.exits import describe, end_with, printable, run_or_end
 from allennlp_elmo_plugin.pretrained.find_model import SHORT_NAMES
 from allennlp_elmo_plugin.progress import progress_bar, progress_of_command
 from allennlp_elmo_plugin.text.corpus import find_files

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from allennlp_elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN
-from allennlp_elmo_plugin.errors import printable
+from allennlp_elmo_plugin.exits import printable
 from allennlp_elmo_plugin.progress import counted
 from allennlp_elmo_plugin.text.vocabulary import SPECIAL_WORDS, UNKNOWN_WORD
 

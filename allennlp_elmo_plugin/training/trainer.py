@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
-from allennlp_elmo_plugin.errors import Terminated, noted_signals
+from allennlp_elmo_plugin.exits import Terminated, noted_signals
 from allennlp_elmo_plugin.files.atomic import LateErrorFile, PathLike, atomic_file, output_folder
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.pretrained import file_names as names

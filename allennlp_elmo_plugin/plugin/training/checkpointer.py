@@ -11,7 +11,7 @@ import torch.distributed as dist
 from allennlp.common.util import is_distributed
 from allennlp.training.checkpointer import Checkpointer
 
-from allennlp_elmo_plugin.errors import Terminated
+from allennlp_elmo_plugin.exits import Terminated
 from allennlp_elmo_plugin.files.atomic import LateErrorFile, sync, sync_folder
 from allennlp_elmo_plugin.plugin.registration import override_registered
 

@@ -13,7 +13,7 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
-from allennlp_elmo_plugin.errors import describe, run_or_end
+from allennlp_elmo_plugin.exits import describe, run_or_end
 from allennlp_elmo_plugin.plugin.training.run_folder import is_language_model, is_trained
 from allennlp_elmo_plugin.pretrained.file_names import ARCHIVE_FILE, METRICS_FILE
 from allennlp_elmo_plugin.training.evaluation import metrics_table

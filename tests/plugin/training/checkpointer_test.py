@@ -8,7 +8,7 @@ from allennlp.common import Params
 from allennlp.training import Checkpointer
 from allennlp.training.trainer import TrainerCheckpoint
 
-from allennlp_elmo_plugin.errors import Terminated
+from allennlp_elmo_plugin.exits import Terminated
 from allennlp_elmo_plugin.plugin.training.checkpointer import WholeCheckpointer
 from tests.support.process_group import run_processes
 from tests.support.testing import fork, limit_file_size, read_files

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from allennlp_elmo_plugin.errors import describe, end_with, noted_signals, run_or_end
+from allennlp_elmo_plugin.exits import describe, end_with, noted_signals, run_or_end
 from tests.support.testing import fork
 
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
