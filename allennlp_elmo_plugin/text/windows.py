@@ -31,9 +31,9 @@ class WindowStream:
     pairs. So the rows of both directions are filled alike.
 
     `texts` are lines as `read_text` yields them, and are read when they are needed. `n_rows`,
-    `num_steps`, `drop_last` and `contiguous` are those of `TruncatedBpttLmReader`. Streams may
-    share a `lexicon`, which may number the words anew whenever one of them fills its rows. Only the
-    rows in `returned` are returned, by default all; the others cost little.
+    `num_steps`, `drop_last` and `contiguous` are those of `TextBatches`. Streams may share a
+    `lexicon`, which may renumber the words whenever one of them fills its rows. Only the rows in
+    `returned` are returned, by default all; the others cost little.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class WindowStream:
         self._directions = directions
         self._drop_last = drop_last
         self._returned = range(n_rows) if returned is None else returned
-        # The words of the lines that rows read, and of some to come, with a line end before the
-        # first and after each: a pair is a place in it and the next. `_start` is the first place.
+        # The lines that rows are reading, and some that follow, with a line end before the first
+        # and after each. Pair p is words p and p + 1 of the whole text; `_start` is the first kept.
         self.text = np.full(1, LINE_END, dtype=np.int32)
         self._start = 0
-        # Of each row, the pair that the forward direction reads next, the end of its line's (or
-        # part's) pairs, and the sum of the pairs that both directions read at the same time.
+        # For each row (pair, end, total): the next pair to read forward, and the end of the pairs
+        # of its line (or part). With pair p forward, the backward direction reads `total - p`.
         self._rows = [(0, 0, -1)] * n_rows
         self._texts = texts
         if contiguous:
@@ -71,9 +71,9 @@ class WindowStream:
 
     def fill_rows(self) -> Iterator[list[int]]:
         """
-        Yield for each window the runs of pairs in its rows, one after another: the pair with which
-        the forward direction begins, its sum with that of the backward direction, and the number
-        of pairs. Both are -1 where a row is padded.
+        Yield for each window the runs of pairs in its rows, one after another: the first pair of
+        the forward direction, the run's `total` (see `__init__`), and the number of pairs. Both
+        are -1 where a row is padded.
         """
         lines = self._read_lines()  # no attribute, so that reference counts free the text
         while True:
