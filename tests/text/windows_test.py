@@ -1,39 +1,8 @@
-import random
+"""Streams of windows. Their content is tested by the dataset reader's tests."""
 
-import pytest
-import torch
-
-from allennlp_elmo_plugin.bilm.characters import words_to_character_ids
 from allennlp_elmo_plugin.text import lexicon
 from allennlp_elmo_plugin.text.lexicon import Lexicon
 from allennlp_elmo_plugin.text.windows import WindowStream
-from tests.support.corpora import padded_ids, plain_windows, random_lines, vocabulary_of
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_windows_are_those_of_the_text_in_ids_of_words_and_characters(seed, monkeypatch):
-    draw = random.Random(seed)
-    n_rows, num_steps, drop_last, contiguous, max_words = map(
-        draw.choice, (range(1, 6), range(1, 9), (True, False), (True, False), (10, 999))
-    )
-    monkeypatch.setattr(lexicon, "MAX_WORDS", max_words)
-    lines, returned = random_lines(draw), range(draw.randrange(n_rows), n_rows)
-    vocab = vocabulary_of(lines[: draw.choice([9, 99])])
-    words = Lexicon(9, vocab.get_token_to_index_vocabulary("lm_tokens"))
-    texts = ["\n".join([*lines[i : i + 4], ""]).encode() for i in range(0, len(lines), 4)]
-    how = {"drop_last": drop_last, "contiguous": contiguous}
-    directions = {"directions": ["forward", "backward"], "returned": returned}
-    stream = WindowStream(texts, n_rows, num_steps, words, **directions, **how)
-    expected = [plain_windows(lines, n_rows, num_steps, back, **how) for back in (False, True)]
-    for runs, *both in zip(stream.fill_rows(), *expected, strict=True):
-        for window, sides in zip(stream.windows(runs), both, strict=True):
-            sides = [[side[row] for row in returned] for side in sides]
-            ids, targets = padded_ids(sides, num_steps, vocab)
-            assert torch.equal(words.vocabulary_ids(window.inputs).clamp(min=0), ids)
-            assert torch.equal(words.vocabulary_ids(window.targets), targets)
-            characters, is_word = words.character_ids(window.inputs), targets != -100
-            spelt = words_to_character_ids(sum(sides[0], []), 9)
-            assert characters[is_word].tolist() == spelt.tolist() and not characters[~is_word].any()
 
 
 def test_lines_are_read_when_they_are_needed_and_kept_no_longer(monkeypatch):
