@@ -106,12 +106,28 @@ def test_killed_at_any_write(whole, tmp_path):
     assert_equal_runs(folder, whole / "run")
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sparse_adam", "rmsprop"])
-def test_an_optimizer_for_one_kind_of_gradients(optimizer, data, tmp_path):
-    config = write_config(tmp_path, data, {"trainer.optimizer": {"type": optimizer, "lr": 0.01}})
-    message = "can't train a sampled softmax or a token embedding.* use .dense_sparse_adam"
+@pytest.mark.parametrize(
+    "name, settings",
+    [
+        *((name, {}) for name in ("adam", "adamw", "sparse_adam", "rmsprop")),
+        *((name, {"weight_decay": 0.1}) for name in ("adagrad", "sgd")),
+    ],
+)
+def test_an_optimizer_for_one_kind_of_gradients(name, settings, data, tmp_path):
+    optimizer = {"type": name, "lr": 0.01, **settings}
+    config = write_config(tmp_path, data, {"trainer.optimizer": optimizer})
+    message = "can't train a sampled softmax or a token embedding.* use .dense_sparse_adam.* witho"
     with pytest.raises(ConfigurationError, match=message):
         train_here(config, tmp_path / "run")
+
+
+def test_a_vocabulary_of_another_size(whole, tmp_path):
+    shutil.copytree(whole / "run", tmp_path / "run")
+    path = tmp_path / "run" / "vocabulary" / "lm_tokens.txt"
+    path.write_text(path.read_text(encoding="utf-8") + "new\n", encoding="utf-8")
+    message = "run: the vocabulary has 64 words, but the checkpoint is of one with 63; put the voc"
+    with pytest.raises(ConfigurationError, match=message):
+        train_here(whole / "config.json", tmp_path / "run")
 
 
 def test_another_text_is_refused(data, whole, tmp_path):
