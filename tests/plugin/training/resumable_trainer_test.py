@@ -155,6 +155,21 @@ def test_more_epochs(data, whole, tmp_path):
     assert_equal_runs(tmp_path / "run", whole / "run")
 
 
+def test_more_epochs_of_a_schedule(data, tmp_path):
+    """The recovered run has the rates of the longer schedule, not zeros after the shorter one."""
+    schedule = {"trainer.learning_rate_scheduler": FALLING}
+    short = write_config(tmp_path, data, {**schedule, "trainer.num_epochs": 1})
+    train_here(short, tmp_path / "run")
+    long = write_config(tmp_path, data, schedule)
+    rates = []
+    for folder in ("run", "whole"):
+        with pytest.raises(Killed):
+            train_here(long, tmp_path / folder, kill_at=20)
+        state = torch.load(tmp_path / folder / "training_state_e1_b5.th")
+        rates.append(state["optimizer"]["param_groups"][0]["lr"])
+    assert rates[0] == rates[1] > 0
+
+
 @pytest.mark.parametrize("settings, seconds", [({}, 600), ({"save_every_num_seconds": 5}, 5)])
 def test_checkpoints_by_time(settings, seconds, data, tmp_path):
     extra = {"trainer.checkpointer": settings, "trainer.validation_metric": ["-loss", "-reg_loss"]}
