@@ -14,6 +14,7 @@ import torch
 from allennlp.commands.train import TrainModel
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
+from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.plugin.training import resumable_trainer
@@ -168,6 +169,40 @@ def test_more_epochs_of_a_schedule(data, tmp_path):
         state = torch.load(tmp_path / folder / "training_state_e1_b5.th")
         rates.append(state["optimizer"]["param_groups"][0]["lr"])
     assert rates[0] == rates[1] > 0
+
+
+SCHEDULES: dict[str, dict[str, Any]] = {
+    "constant": {},
+    "constant_with_warmup": {"num_warmup_steps": 2},
+    "cosine": {"t_initial": 2},
+    "cosine_hard_restarts_with_warmup": {"num_warmup_steps": 1, "num_training_steps": 3},
+    "cosine_with_warmup": {"num_warmup_steps": 1, "num_training_steps": 3},
+    "exponential": {"gamma": 0.5},
+    "linear_with_warmup": {"warmup_steps": 10},
+    "multi_step": {"milestones": [1, 2]},
+    "noam": {"model_size": 8, "warmup_steps": 10},
+    "polynomial_decay": {"warmup_steps": 10, "end_learning_rate": 0.001},
+    "reduce_on_plateau": {"patience": 0, "factor": 0.5},
+    "slanted_triangular": {},
+    "step": {"step_size": 1, "gamma": 0.5},
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_schedules(name, data, tmp_path, repository_root):
+    """Those in the documentation, which are all but one."""
+    assert {*SCHEDULES, "combined"} == {*LearningRateScheduler.list_available()}
+    assert f"`{name}`" in (repository_root / "docs" / "pretraining.md").read_text(encoding="utf-8")
+    schedule = {"type": name, **SCHEDULES[name]}
+    changes = {"trainer.num_epochs": 3, "trainer.learning_rate_scheduler": schedule}
+    config = write_config(tmp_path, data, changes)
+    train_here(config, tmp_path / "whole")
+    for batch in (5, 17, 30):
+        with pytest.raises(Killed):
+            train_here(config, tmp_path / "run", kill_at=batch)
+    train_here(config, tmp_path / "run")
+    assert_equal_runs(tmp_path / "run", tmp_path / "whole")
 
 
 @pytest.mark.parametrize("settings, seconds", [({}, 600), ({"save_every_num_seconds": 5}, 5)])
