@@ -16,6 +16,9 @@ from allennlp_elmo_plugin.files.locks import open_locked
 
 PathLike = str | os.PathLike[str]
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""A full disk, an exhausted quota, or a file over the allowed size."""
+
 _STAGING = ".elmo.partial"
 
 
@@ -93,8 +96,7 @@ def _staging(path: Path, output: PathLike, wait: bool = False) -> Iterator[Path]
             new.mkdir()
             yield new
         except OSError as error:
-            # A full disk, an exhausted quota, or a file over the allowed size
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            if error.errno not in NO_ROOM:
                 raise
             reason = os.strerror(error.errno)
             message = f"cannot write: {reason}; nothing has changed there, make room and repeat"

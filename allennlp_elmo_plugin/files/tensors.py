@@ -1,6 +1,7 @@
 """Read untrusted files of `torch.save` as data: nothing that they name is imported or run."""
 
 import os
+import pickle
 import re
 import zipfile
 from collections.abc import Iterable
@@ -9,6 +10,20 @@ from typing import Any
 import torch
 
 from allennlp_elmo_plugin.files.json_file import escaped
+
+
+def read_checkpoint(path: str | os.PathLike[str], advice: str) -> Any:
+    """Return what `torch.save` wrote. Raise a `ValueError` with advice if the file has changed."""
+    with open(path, "rb") as file:
+        try:
+            if damaged := zipfile.ZipFile(file).testzip():  # torch ignores the checksums.
+                raise ValueError(f"another checksum of {damaged}")
+            # Not with mmap: the optimizer would keep tensors of a file that is replaced.
+            return torch.load(path, map_location="cpu")
+        except (MemoryError, pickle.UnpicklingError):  # The file is sound.
+            raise
+        except Exception as error:  # zipfile documents few of those that damaged files cause
+            raise ValueError(f"{path}: damaged ({escaped(error, 200)}); {advice}") from error
 
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:

@@ -15,6 +15,7 @@ from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
 from allennlp_elmo_plugin.exits import Terminated, noted_signals
 from allennlp_elmo_plugin.files.atomic import LateErrorFile, PathLike, atomic_file, output_folder
 from allennlp_elmo_plugin.files.json_file import to_json
+from allennlp_elmo_plugin.files.tensors import read_checkpoint
 from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.pretrained.adagrad_file import write_adagrad_state
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel
@@ -255,8 +256,8 @@ class Trainer:
     def resume(self) -> None:
         """Continue the run in the folder. Raise a `ValueError` if its text has changed."""
         path = self.folder / CHECKPOINT_FILE
-        # Not with mmap: the optimizer would keep tensors of a file that is replaced.
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        advice = "put back a copy of it, or start again in another folder"
+        content = read_checkpoint(path, advice)
         if (n_processes := len(content["processes"])) != world_size():
             raise ValueError(
                 f"{path} is of {n_processes} processes, not {world_size()}; use as many"

@@ -290,6 +290,11 @@ def test_what_a_resumed_run_refuses(trained, tmp_path, capsys):
     heldout.write_text(heldout.read_text(encoding="utf-8") + "one more\n", encoding="utf-8")
     assert "text.txt changed" in mistake(capsys, "--resume", "-o", folder)
     assert read_files(folder) == before
+    content = bytearray(before["checkpoint.pt"])
+    content[len(content) // 2] ^= 1
+    (folder / "checkpoint.pt").write_bytes(content)
+    line = mistake(capsys, "--resume", "-o", folder)
+    assert "checkpoint.pt: damaged (" in line and "put back a copy of it, or start again" in line
     elmo_train(["--resume", "-o", whole, "--num-epochs", 2])
     assert "The model of epoch 2" in capsys.readouterr().out
 

@@ -113,6 +113,16 @@ def test_vectors_of_a_file(embedder, tmp_path):
             nearest_module.read_vectors(path, places)
 
 
+@pytest.mark.parametrize("seed", [9, 14, 18])
+def test_groups_are_the_best_of_many_starts(seed):
+    """Ten starts find none that has one mean in each of these."""
+    numbers = np.random.default_rng(seed)
+    middles = np.repeat(numbers.normal(size=(6, 3)) * 10, 8, 0)  # eight times each
+    vectors = (middles + numbers.normal(size=(48, 3)) * 0.1).astype("float32")
+    groups = nearest_module.group(vectors, 6)
+    assert len(set(groups)) == 6 and all(len(set(groups[i : i + 8])) == 1 for i in range(0, 48, 8))
+
+
 def test_one_occurrence_is_enough_for_a_query(embedder):
     (neighbours,) = embedder.nearest("money", TEXT, [["the", "money"]])
     assert [neighbour.number for neighbour in neighbours.nearest] == [3]

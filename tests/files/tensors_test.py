@@ -1,12 +1,13 @@
 import io
 import os
 import pickle
+import re
 import zipfile
 
 import pytest
 import torch
 
-from allennlp_elmo_plugin.files.tensors import read_tensors
+from allennlp_elmo_plugin.files.tensors import read_checkpoint, read_tensors
 
 
 class Program:
@@ -88,3 +89,26 @@ def test_compressed_or_cut_off(path):
             archive.writestr(name, data)
     with pytest.raises(ValueError, match="weights.th: .*compressed, which torch.save never does"):
         read_tensors(path)
+
+
+def test_a_changed_byte_of_a_checkpoint_is_noticed(path):
+    """Or it is one that means nothing, such as a date."""
+    torch.save({"weight": torch.arange(9.0), "text": "words"}, path)
+    sound = path.read_bytes()
+    n_refused = 0
+    for place in range(len(sound)):
+        path.write_bytes(sound[:place] + bytes([sound[place] ^ 64]) + sound[place + 1 :])
+        try:
+            state = read_checkpoint(path, "take another")
+        except ValueError as error:
+            assert re.fullmatch(f"{path}: damaged .*; take another", str(error))
+            n_refused += 1
+        else:
+            assert state["weight"].tolist() == [*range(9)] and state["text"] == "words"
+    assert n_refused > 800
+    path.write_bytes(sound[:-1])
+    with pytest.raises(ValueError, match="weights.th: damaged"):
+        read_checkpoint(path, "")
+    torch.save(torch.nn.Linear(2, 3), path)  # It is sound.
+    with pytest.raises(pickle.UnpicklingError):
+        read_checkpoint(path, "")

@@ -12,6 +12,7 @@ from allennlp.common import Params
 from allennlp_elmo_plugin import ElmoEmbedder
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
+from allennlp_elmo_plugin.pretrained.checkpoints.training_run import set_options
 from tests.support.corpora import write_text
 from tests.support.training_runs import metrics
 
@@ -64,7 +65,7 @@ def test_config_makes_all_of_a_training(name, config, tmp_path):
     train_model(config(name), str(tmp_path / "model"), dry_run=True)
 
 
-def test_configs_have_the_published_sizes():
+def test_configs_have_the_published_sizes_and_train_like_bilm_tf():
     names = sorted([*CONFIGS, "fine_tune", "original_distributed"])
     assert sorted(path.stem for path in FOLDER.glob("*.jsonnet")) == names
     variables = dict.fromkeys(("TRAIN_DATA_PATH", "VALIDATION_DATA_PATH", "VOCABULARY_PATH"), "x")
@@ -77,14 +78,41 @@ def test_configs_have_the_published_sizes():
     assert published["original_distributed"] == distributed
     for name, (dim, projection_dim, n_highway) in sizes.items():
         params = published[name]
-        lstm, char_cnn = (params["model"]["options"][key] for key in ("lstm", "char_cnn"))
-        assert (lstm["dim"], lstm["projection_dim"]) == (dim, projection_dim)
-        assert char_cnn["n_highway"] == n_highway
-        assert sum(n for _, n in char_cnn["filters"]) == 2048
-        assert params["trainer"]["grad_norm"] == 10
-        assert params["trainer"]["optimizer"]["lr"] == 0.2
-        assert params["dataset_reader"]["shuffle_sentences"]
-        assert not params["validation_dataset_reader"]["drop_last"]
+        assert params["model"]["options"] == {
+            "bidirectional": True,
+            "char_cnn": {
+                "activation": "relu",
+                "embedding": {"dim": 16},
+                "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
+                "max_characters_per_token": 50,
+                "n_characters": 262,
+                "n_highway": n_highway,
+            },
+            "dropout": 0.1,
+            "lstm": {
+                "cell_clip": 3,
+                "dim": dim,
+                "n_layers": 2,
+                "proj_clip": 3,
+                "projection_dim": projection_dim,
+                "use_skip_connections": True,
+            },
+        }
+        set_options(values := {}, params["model"], n_words=793_471)
+        assert values["sample_softmax"] and values["n_negative_samples_batch"] == 8192
+        reader, trainer = params["dataset_reader"], params["trainer"]
+        assert reader.pop("shuffle_sentences") and reader == {
+            "type": "truncated_bptt_lm",
+            "batch_size": 128,
+            "num_steps": 20,
+            "max_characters_per_token": 50,
+        }
+        assert params["validation_dataset_reader"] == {**reader, "drop_last": False}
+        rates = {"lr": 0.2, "initial_accumulator_value": 1.0, "eps": 0.0}
+        assert trainer["optimizer"] == {"type": "adagrad", **rates}
+        assert "learning_rate_scheduler" not in trainer
+        assert (trainer["grad_norm"], trainer["num_epochs"]) == (10, 10)
+        assert trainer["checkpointer"]["save_every_num_batches"] == 1250
 
 
 def test_training_fine_tuning_and_evaluation_agree(config, tmp_path):

@@ -10,10 +10,12 @@ import torch
 import torch.distributed as dist
 from allennlp.common.util import is_distributed
 from allennlp.training.checkpointer import Checkpointer
+from allennlp.training.trainer import TrainerCheckpoint
 
 from allennlp_elmo_plugin.exits import Terminated
 from allennlp_elmo_plugin.files.atomic import LateErrorFile, sync, sync_folder
-from allennlp_elmo_plugin.plugin.registration import override_registered
+from allennlp_elmo_plugin.files.tensors import read_checkpoint
+from allennlp_elmo_plugin.plugin.registration import configuration_errors, override_registered
 
 
 @override_registered(Checkpointer, "default")
@@ -72,13 +74,22 @@ class WholeCheckpointer(Checkpointer):
                         torch.save(content, file)
                     sync(partial)
                 except OSError as error:
-                    hint = "make room, and continue with `allennlp train --recover`"
+                    how = "continue with `allennlp train --recover`"
+                    hint = (
+                        f"make room, and {how if self._find_all_checkpoints() else 'start again'}"
+                    )
                     raise OSError(error.errno, f"{error.strerror}; {hint}", path) from error
             for partial, path in zip(partials, paths):
                 os.replace(partial, path)
             sync_folder(self._serialization_dir)
         # As the files exist, AllenNLP doesn't write them, and only removes old checkpoints.
         super().save_checkpoint(cast(Any, SimpleNamespace(get_checkpoint_state=lambda: state)))
+
+    def load_checkpoint(self) -> Optional[TrainerCheckpoint]:
+        paths = self.find_latest_checkpoint()
+        advice = "remove it and repeat the command, which then uses the checkpoint before"
+        with configuration_errors():
+            return paths and TrainerCheckpoint(*(read_checkpoint(path, advice) for path in paths))
 
     def _find_all_checkpoints(self) -> set[tuple[int, int]]:
         names = os.listdir(self._serialization_dir)

@@ -126,7 +126,16 @@ class ResumableTrainer(GradientDescentTrainer):
         end = getattr(scheduler, "total_steps", None)
         average = self._moving_average
         own = {} if average is None else dict(vars(average))
-        super()._maybe_restore_checkpoint()
+        try:
+            super()._maybe_restore_checkpoint()
+        except RuntimeError as error:
+            sizes = re.search(r"for softmax.bias: .*\[(\d+)\].*\[(\d+)\]", str(error))
+            if sizes is None:
+                raise
+            raise ConfigurationError(
+                f"{self._serialization_dir}: the vocabulary has {sizes[2]} words, but the "
+                f"checkpoint is of one with {sizes[1]}; put the vocabulary of this run back"
+            ) from error
         if self._progress is None or not self._progress.processes:
             return
         if end is not None:
@@ -199,12 +208,17 @@ class ResumableTrainer(GradientDescentTrainer):
         try:
             with noted_signals(signals, is_worker=self._distributed):
                 return super()._try_train()
-        except RuntimeError as error:
-            if not re.search("does not support (sparse|dense) gradients", str(error)):
+        except (RuntimeError, ValueError) as error:
+            if "nan loss" in str(error):
+                raise ConfigurationError(
+                    "the loss became NaN: lower the learning rate, and start again"
+                ) from error
+            if not re.search(r"(sparse|dense) gradients|add\(sparse", str(error)):
                 raise
             raise ConfigurationError(
                 f"trainer: {type(self.optimizer).__name__} can't train a sampled softmax or a "
-                'token embedding, with sparse gradients: use "dense_sparse_adam" or "adagrad"'
+                'token embedding, with sparse gradients: use "dense_sparse_adam" or "adagrad", '
+                "without weight_decay"
             ) from error
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import logging
 import shlex
 import sys
 import traceback
@@ -14,6 +15,7 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
 from allennlp_elmo_plugin.exits import describe, run_or_end
+from allennlp_elmo_plugin.files.atomic import NO_ROOM
 from allennlp_elmo_plugin.plugin.training.run_folder import is_language_model, is_trained
 from allennlp_elmo_plugin.pretrained.file_names import ARCHIVE_FILE, METRICS_FILE
 from allennlp_elmo_plugin.training.evaluation import metrics_table
@@ -46,6 +48,7 @@ def train_model_from_file(
         )
     folder = Path(serialization_dir)
     is_ours = True  # as long as the config can't be read
+    logging.raiseExceptions = False  # On a full disk, each line of the log has a traceback.
 
     def work() -> Any:
         nonlocal is_ours
@@ -76,7 +79,8 @@ def _is_mistake(error: Exception) -> bool:
         frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)
     ]
     package = modules[-1].split(".")[0]
-    is_of_disk = isinstance(error, OSError) and package == __name__.split(".")[0]
+    is_ours = package == __name__.split(".")[0]
+    is_of_disk = isinstance(error, OSError) and (is_ours or error.errno in NO_ROOM)
     if isinstance(error, ConfigurationError) or is_of_disk:
         return True
     # Any constructor that AllenNLP calls with the values in a config may refuse one, except that an

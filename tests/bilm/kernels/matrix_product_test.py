@@ -1,3 +1,5 @@
+from unittest.mock import Mock
+
 import pytest
 import torch
 
@@ -76,6 +78,17 @@ def test_an_operator_with_other_results_is_not_used(by, monkeypatch):
     has_onednn.cache_clear()
     monkeypatch.setattr(module, "_onednn_product", lambda *a: by[a[2] is not None] * original(*a))
     assert not has_onednn(torch.float32)
+    has_onednn.cache_clear()
+
+
+@pytest.mark.parametrize("error", [AttributeError, RuntimeError, TypeError])
+def test_torch_without_the_operator_or_with_other_arguments(error, monkeypatch):
+    rows, matrix, *_ = tensors(20, 300, 200)
+    has_onednn.cache_clear()
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", Mock(side_effect=error))
+    assert not has_onednn(torch.float32)
+    for product in (PreparedMatrix(matrix).product(rows), matrix_product(rows, matrix)):
+        assert_product(product, rows, matrix, rtol=1e-5)
     has_onednn.cache_clear()
 
 

@@ -14,7 +14,7 @@ from allennlp.data import Batch, Vocabulary
 from allennlp.data.dataset_readers import TextClassificationJsonReader
 from allennlp.data.tokenizers import WhitespaceTokenizer
 from allennlp.interpret import saliency_interpreters
-from allennlp.interpret.attackers import Hotflip
+from allennlp.interpret.attackers import Hotflip, InputReduction
 from allennlp.models import Model, archival
 from allennlp.nn import util as nn_util
 from allennlp.predictors import TextClassifierPredictor
@@ -88,7 +88,7 @@ def test_a_classifier_of_elmo_alone_is_trained_and_explained(tmp_path):
     params = {
         "type": "basic_classifier",
         "text_field_embedder": {"token_embedders": embedders},
-        "seq2vec_encoder": {"type": "cnn", "embedding_dim": 16, "num_filters": 2},
+        "seq2vec_encoder": {"type": "bag_of_embeddings", "embedding_dim": 16},
     }
     vocab = Vocabulary.from_instances(instances)
     model = Model.from_params(Params(params), vocab=vocab)
@@ -103,6 +103,8 @@ def test_a_classifier_of_elmo_alone_is_trained_and_explained(tmp_path):
         interpreter = getattr(saliency_interpreters, kind)(predictor)
         (shares,) = interpreter.saliency_interpret_from_json(text)["instance_1"].values()
         assert len(shares) == 5 and sum(shares) == pytest.approx(1.0)
+    reduced = InputReduction(predictor).attack_from_json(text)["final"][0]
+    assert set(reduced) <= set(text["sentence"].split())
     with pytest.raises(NotImplementedError, match="not currently supported for hotflip"):
         Hotflip(predictor).attack_from_json(text)
     with pytest.raises(NotImplementedError, match="guessing the right token ids failed"):

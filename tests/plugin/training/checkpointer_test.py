@@ -5,6 +5,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
 from allennlp.training import Checkpointer
 from allennlp.training.trainer import TrainerCheckpoint
 
@@ -48,6 +49,26 @@ def test_the_last_one_that_has_both_files_is_loaded(tmp_path, kind):
     assert points(folder) == [(0, 5), (0, 10)]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_changed_byte_is_noticed(tmp_path, kind):
+    """Until the file is removed; then the checkpoint before is loaded."""
+    saving = WholeCheckpointer(tmp_path)
+    for n_batches in (5, 10):
+        saving.save_checkpoint(trainer(0, n_batches))
+    path = tmp_path / f"{kind}_state_e0_b10.th"
+    content = bytearray(path.read_bytes())
+    content[content.index(b"batches_in" if kind == "training" else b"\0\0\x20\x41") + 3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(
+        ConfigurationError, match=f"{path}: damaged .* remove it and repeat the com"
+    ):
+        saving.load_checkpoint()
+    path.unlink()
+    loaded = saving.load_checkpoint()
+    assert loaded is not None and loaded.model_state["weight"].tolist() == [5.0] * 2000
+    assert WholeCheckpointer(tmp_path.parent).load_checkpoint() is None
+
+
 @pytest.mark.parametrize("keep", [1, 2, None])
 def test_old_ones_are_removed(tmp_path, keep):
     """Batch 5 is not confused with batches 50 and 53."""
@@ -61,16 +82,18 @@ def test_old_ones_are_removed(tmp_path, keep):
 
 
 def test_full_disk(tmp_path):
+    """Before the first checkpoint there is nothing to recover."""
     saving = WholeCheckpointer(str(tmp_path))
-    saving.save_checkpoint(trainer(0, 5))
 
-    def save():
+    def save(hint):
         limit_file_size(3000)
-        with pytest.raises(OSError, match="File too large; make room") as error:
+        with pytest.raises(OSError, match=f"File too large; make room, and {hint}") as error:
             saving.save_checkpoint(trainer(0, 10))
         assert error.value.filename == str(tmp_path / "model_state_e0_b10.th")
 
-    assert fork(save) == 0
+    assert fork(lambda: save("start again")) == 0
+    saving.save_checkpoint(trainer(0, 5))
+    assert fork(lambda: save("continue with `allennlp train --recover`")) == 0
     assert points(tmp_path) == [(0, 5)]
     saving.save_checkpoint(trainer(0, 10))
     assert points(tmp_path) == [(0, 5), (0, 10)]

@@ -14,6 +14,7 @@ import torch
 from allennlp.commands.train import TrainModel
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
+from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.plugin.training import resumable_trainer
@@ -106,12 +107,28 @@ def test_killed_at_any_write(whole, tmp_path):
     assert_equal_runs(folder, whole / "run")
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sparse_adam", "rmsprop"])
-def test_an_optimizer_for_one_kind_of_gradients(optimizer, data, tmp_path):
-    config = write_config(tmp_path, data, {"trainer.optimizer": {"type": optimizer, "lr": 0.01}})
-    message = "can't train a sampled softmax or a token embedding.* use .dense_sparse_adam"
+@pytest.mark.parametrize(
+    "name, settings",
+    [
+        *((name, {}) for name in ("adam", "adamw", "sparse_adam", "rmsprop")),
+        *((name, {"weight_decay": 0.1}) for name in ("adagrad", "sgd")),
+    ],
+)
+def test_an_optimizer_for_one_kind_of_gradients(name, settings, data, tmp_path):
+    optimizer = {"type": name, "lr": 0.01, **settings}
+    config = write_config(tmp_path, data, {"trainer.optimizer": optimizer})
+    message = "can't train a sampled softmax or a token embedding.* use .dense_sparse_adam.* witho"
     with pytest.raises(ConfigurationError, match=message):
         train_here(config, tmp_path / "run")
+
+
+def test_a_vocabulary_of_another_size(whole, tmp_path):
+    shutil.copytree(whole / "run", tmp_path / "run")
+    path = tmp_path / "run" / "vocabulary" / "lm_tokens.txt"
+    path.write_text(path.read_text(encoding="utf-8") + "new\n", encoding="utf-8")
+    message = "run: the vocabulary has 64 words, but the checkpoint is of one with 63; put the voc"
+    with pytest.raises(ConfigurationError, match=message):
+        train_here(whole / "config.json", tmp_path / "run")
 
 
 def test_another_text_is_refused(data, whole, tmp_path):
@@ -137,6 +154,55 @@ def test_more_epochs(data, whole, tmp_path):
     train_here(config, tmp_path / "run")
     train_here(whole / "config.json", tmp_path / "run")
     assert_equal_runs(tmp_path / "run", whole / "run")
+
+
+def test_more_epochs_of_a_schedule(data, tmp_path):
+    """The recovered run has the rates of the longer schedule, not zeros after the shorter one."""
+    schedule = {"trainer.learning_rate_scheduler": FALLING}
+    short = write_config(tmp_path, data, {**schedule, "trainer.num_epochs": 1})
+    train_here(short, tmp_path / "run")
+    long = write_config(tmp_path, data, schedule)
+    rates = []
+    for folder in ("run", "whole"):
+        with pytest.raises(Killed):
+            train_here(long, tmp_path / folder, kill_at=20)
+        state = torch.load(tmp_path / folder / "training_state_e1_b5.th")
+        rates.append(state["optimizer"]["param_groups"][0]["lr"])
+    assert rates[0] == rates[1] > 0
+
+
+SCHEDULES: dict[str, dict[str, Any]] = {
+    "constant": {},
+    "constant_with_warmup": {"num_warmup_steps": 2},
+    "cosine": {"t_initial": 2},
+    "cosine_hard_restarts_with_warmup": {"num_warmup_steps": 1, "num_training_steps": 3},
+    "cosine_with_warmup": {"num_warmup_steps": 1, "num_training_steps": 3},
+    "exponential": {"gamma": 0.5},
+    "linear_with_warmup": {"warmup_steps": 10},
+    "multi_step": {"milestones": [1, 2]},
+    "noam": {"model_size": 8, "warmup_steps": 10},
+    "polynomial_decay": {"warmup_steps": 10, "end_learning_rate": 0.001},
+    "reduce_on_plateau": {"patience": 0, "factor": 0.5},
+    "slanted_triangular": {},
+    "step": {"step_size": 1, "gamma": 0.5},
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_schedules(name, data, tmp_path, repository_root):
+    """Those in the documentation, which are all but one."""
+    assert {*SCHEDULES, "combined"} == {*LearningRateScheduler.list_available()}
+    assert f"`{name}`" in (repository_root / "docs" / "pretraining.md").read_text(encoding="utf-8")
+    schedule = {"type": name, **SCHEDULES[name]}
+    changes = {"trainer.num_epochs": 3, "trainer.learning_rate_scheduler": schedule}
+    config = write_config(tmp_path, data, changes)
+    train_here(config, tmp_path / "whole")
+    for batch in (5, 17, 30):
+        with pytest.raises(Killed):
+            train_here(config, tmp_path / "run", kill_at=batch)
+    train_here(config, tmp_path / "run")
+    assert_equal_runs(tmp_path / "run", tmp_path / "whole")
 
 
 @pytest.mark.parametrize("settings, seconds", [({}, 600), ({"save_every_num_seconds": 5}, 5)])

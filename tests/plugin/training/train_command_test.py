@@ -1,6 +1,9 @@
 """What `allennlp train` of a language model prints when it ends, stops or fails."""
 
+import errno
 import json
+import logging
+import os
 import re
 import shutil
 import signal
@@ -10,6 +13,7 @@ from unittest.mock import MagicMock
 import pytest
 from allennlp.commands import main, train
 from allennlp.common.checks import ConfigurationError
+from allennlp.data import Vocabulary
 
 from tests.support.testing import read_files
 from tests.support.training_runs import WriteLosses, assert_equal_runs, metrics, write_config
@@ -113,6 +117,7 @@ def test_stopped_before_anything_is_saved(config, tmp_path, monkeypatch, capsys)
         ("config.json", "run", {"trainer.validation_metric": "-los"}, "metric has 'los'"),
         ("config.json", "run", {"trainer.use_amp": True}, 'set "precision": "bfloat16" in the mo'),
         ("config.json", "run", {"trainer.optimizer.lr": -1}, "Invalid learning rate: -1"),
+        ("config.json", "run", {"trainer.optimizer.lr": 1e30}, "became NaN: lower the learning"),
         ("config.json", "run", {"trainer.optimizer.type": "adma"}, "adma not in acceptable choic"),
         ("config.json", "run", {"dataset_reader.nun_steps": 9}, "nun_steps"),
         ("config.json", "run", {"dataset_reader.max_characters_per_token": 9}, "set max_charact"),
@@ -140,6 +145,22 @@ def test_a_mistake_is_one_line_and_leaves_nothing(
     line = output.err.splitlines()[-1]
     assert line.startswith("error: ") and message in line
     assert read_files(tmp_path) == before and not (tmp_path / "run").exists()
+
+
+def test_a_full_disk_is_one_line(config, tmp_path, monkeypatch, capsys):
+    """Also if AllenNLP writes the file, after many lines of the log that can't be written."""
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(logging, "raiseExceptions", True)
+    monkeypatch.setattr(logging.FileHandler, "flush", fail)
+    monkeypatch.setattr(Vocabulary, "save_to_files", fail)
+    run(config, "-s", tmp_path / "run", status=1)
+    output = capsys.readouterr()
+    assert "Traceback" not in output.out + output.err
+    assert output.err.splitlines()[-1] == "error: [Errno 28] No space left on device"
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("function", [int, open])
