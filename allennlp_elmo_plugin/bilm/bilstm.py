@@ -8,17 +8,17 @@ from typing import Any
 import torch
 
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState, States
-from allennlp_elmo_plugin.bilm.kernels.model_call import (
+from allennlp_elmo_plugin.bilm.kernels.recurrence import LstmState
+from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_layers
+from allennlp_elmo_plugin.bilm.model_call import (
     check_layers,
     lasting_tensors,
     model_call,
     needs_grad,
 )
-from allennlp_elmo_plugin.bilm.kernels.parallel import run_in_parallel
-from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, has_stacked_recurrence, run_layers
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
-from allennlp_elmo_plugin.bilm.recurrence import LstmState
+from allennlp_elmo_plugin.bilm.parallel import run_in_parallel
 
 # From this many multiplications in a step of a layer, each direction has its own thread. That is
 # about as fast as both together on a quiet machine, and twice as fast beside a busy process.
@@ -62,7 +62,6 @@ class BiLstm(torch.nn.Module):
 
     @property
     def weights(self) -> list[torch.Tensor]:
-        check_layers(self, ProjectedLstm, type(self.dropout))
         lstms = (layer for layer in self.children() if isinstance(layer, ProjectedLstm))
         return [weight for lstm in lstms for weight in lstm.weights]
 
@@ -88,20 +87,20 @@ class BiLstm(torch.nn.Module):
         return copy.copy(self.carried) if getattr(self, "_is_replica", False) else self.carried
 
     @model_call
-    def forward(self, inputs: Any, mask: Any, carried: CarriedState | None = None) -> Any:
+    def forward(
+        self, inputs: torch.Tensor, mask: torch.Tensor, carried: CarriedState | None = None
+    ) -> torch.Tensor:
         """
         Like AllenNLP's `ElmoLstm`, return all layers, shape `(n_layers, batch_size, timesteps,
         n_directions * projection_dim)`, from vectors, shape `(batch_size, timesteps,
-        projection_dim)`, and their mask, shape `(batch_size, timesteps)`. The language model calls
-        it with the arguments of `run`, and gets what `run` returns.
+        projection_dim)`, and their mask, shape `(batch_size, timesteps)`. See `run`, which the
+        language model calls unless this module has a hook.
         """
-        if isinstance(inputs, dict):
-            return self.run(inputs, mask, carried)
         packing = PackedBatch(mask.sum(1).tolist(), mask.size(1), mask.device)
         packed = {"forward": packing.pack(inputs)}  # (n_tokens, projection_dim)
         if "backward" in self.directions:
             packed["backward"] = packed["forward"].index_select(0, packing.reversal)
-        layers = self.run(packed, dict.fromkeys(packed, packing))
+        layers = self.run(packed, dict.fromkeys(packed, packing), carried)
         return torch.stack([packing.unpack(directions) for directions in zip(*layers.values())])
 
     def run(
@@ -114,6 +113,7 @@ class BiLstm(torch.nn.Module):
         Return the output of each layer for packed token vectors, shape `(n_tokens, projection_dim)`
         each. The layers start from `carried`, by default `start()`, and update it.
         """
+        check_layers(self, ProjectedLstm, torch.nn.Linear, type(self.dropout))
         vectors, packing = inputs[self.directions[0]], packings[self.directions[0]]
         carried = self.start() if carried is None else carried
         shape = self.num_layers, packing.batch_size
@@ -128,9 +128,9 @@ class BiLstm(torch.nn.Module):
         needs_order = needs_grad(*inputs.values(), *self.weights) or bool(
             self.dropout.training and self.dropout.p
         )
-        is_stacked = has_stacked_recurrence(self.layer(self.directions[0], 0), vectors)
+        trains_together = self.layer(self.directions[0], 0).kernel.TRAINS_TOGETHER
         are_apart = any(other is not packing for other in packings.values()) or (
-            needs_order and not is_stacked
+            needs_order and not trains_together
         )
         in_threads = not are_apart and self._is_worth_threads(packing)
         groups: Sequence[Sequence[str]] = [self.directions]

@@ -2,17 +2,18 @@
 
 import math
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any, NoReturn
 
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, CachingModule
+from allennlp_elmo_plugin.bilm.cached_value import CachedValue, CachingModule
+from allennlp_elmo_plugin.bilm.kernels.dispatch import recurrence_for
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import product_type
-from allennlp_elmo_plugin.bilm.kernels.model_call import check_layers, needs_grad
-from allennlp_elmo_plugin.bilm.kernels.triton_support import runs_triton
+from allennlp_elmo_plugin.bilm.kernels.recurrence import LstmState
+from allennlp_elmo_plugin.bilm.model_call import needs_grad
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
-from allennlp_elmo_plugin.bilm.recurrence import LstmState, LstmWeights, Recurrence, run_steps
 
 
 class ProjectedLstm(CachingModule):
@@ -43,8 +44,7 @@ class ProjectedLstm(CachingModule):
         if options.projects_lstm:
             self.state_projection = torch.nn.Linear(dim, projection_dim, bias=False, device=device)
         self.precision = "float32"
-        self._prepared: CachedValue[LstmWeights] = CachedValue()
-        self._stacked: CachedValue[list[torch.Tensor]] = CachedValue()
+        self._prepared: CachedValue[Any] = CachedValue()
         if device != "meta":  # whose parameters get their values when weights are loaded
             self.reset_parameters()
 
@@ -59,9 +59,7 @@ class ProjectedLstm(CachingModule):
 
     @property
     def weights(self) -> list[torch.Tensor]:
-        """Return the parameters after checking the layers."""
         # (4 * dim, projection_dim) twice, (4 * dim,), and (projection_dim, dim) if there is one
-        check_layers(self, torch.nn.Linear)
         state = self.state_linearity
         weights = [self.input_linearity.weight, state.weight, state.bias]
         if self.state_projection is not None:
@@ -90,11 +88,16 @@ class ProjectedLstm(CachingModule):
         proj_clip = None if self.state_projection is None else self.state_projection_clip_value
         return self.memory_cell_clip_value, proj_clip
 
-    def prepared_weights(self) -> LstmWeights:
-        """Return the weights for `run_steps`."""
+    @property
+    def kernel(self) -> ModuleType:
+        """The module of `kernels` that runs this layer."""
+        return recurrence_for(self.state_linearity.weight, self.state_projection is not None)
 
-        def make() -> LstmWeights:
-            return LstmWeights(self.weights_in_use(), self.clips, self.precision)
+    def prepared_weights(self) -> Any:
+        """Return the weights for inference by `kernel`."""
+
+        def make() -> Any:
+            return self.kernel.LstmWeights(self.weights_in_use(), self.clips, self.precision)
 
         weights = self.weights
         if weights[0].device.type != "cpu" and any(weight.requires_grad for weight in weights):
@@ -110,68 +113,21 @@ def run_layers(
     dropout: float = 0.0,
 ) -> list[tuple[torch.Tensor, LstmState]]:
     """
-    Run layers as `run_steps` does, over a batch of at least one token, from `states` in the order
-    of `packing.order`. If a call computes a gradient in training, a share `dropout` of the state's
+    Run layers of one shape, such as those of two directions, over packed inputs of at least one
+    token, shape `(n_tokens, projection_dim)`, from `states` in the order of `packing.order`. If a
+    call computes a gradient in training, a share `dropout` of the state's
     weights is set to zero (DropConnect, Merity et al. 2018). Return each layer's outputs, shape
     `(n_tokens, projection_dim)`, and the state after each sequence's last token.
     """
-    if has_stacked_recurrence(lstms[0], inputs[0]):
-        return _run_stacked(lstms, inputs, packing, states, dropout)
-    sizes = packing.batch_sizes
+    first = lstms[0]
     if needs_grad(*inputs, *(weight for lstm in lstms for weight in lstm.weights)):
-        results = []
-        for lstm, rows, state in zip(lstms, inputs, states):
-            dtype, weights = product_type(rows, lstm.precision), lstm.weights_in_use(dropout)
-            results.append(Recurrence.apply(state, sizes, lstm.clips, dtype, rows, *weights))
+        weights = [lstm.weights_in_use(dropout) for lstm in lstms]
+        dtype = product_type(inputs[0], first.precision)
+        ran = first.kernel.run_with_gradient(weights, inputs, packing, states, first.clips, dtype)
     else:
         layers = [lstm.prepared_weights() for lstm in lstms]
-        outputs, cells = run_steps(layers, inputs, sizes, states)
-        results = list(zip(outputs.to(cells.dtype), cells))
-    return [(outputs, (outputs.detach()[packing.last], cells)) for outputs, cells in results]
-
-
-def has_stacked_recurrence(lstm: ProjectedLstm, inputs: torch.Tensor) -> bool:
-    """Return whether layers of all directions run in one launch on the device of the inputs."""
-    return lstm.state_projection is not None and runs_triton(inputs)
-
-
-def _run_stacked(
-    lstms: Sequence[ProjectedLstm],
-    inputs: Sequence[torch.Tensor],
-    packing: PackedBatch,
-    states: Sequence[LstmState],
-    dropout: float,
-) -> list[tuple[torch.Tensor, LstmState]]:
-    """Do what `run_layers` does by the kernels in Triton."""
-    from allennlp_elmo_plugin.bilm.kernels import triton_recurrence
-
-    state = torch.stack([outputs for outputs, _ in states]), torch.stack([c for _, c in states])
-    dtype, clips = product_type(inputs[0], lstms[0].precision), lstms[0].clips
-    steps = packing.batch_sizes, packing.starts
-    weights = [weight for lstm in lstms for weight in lstm.weights]
-    if needs_grad(*inputs, *weights):
-        tensors = [
-            tensor
-            for lstm, rows in zip(lstms, inputs)
-            for tensor in (rows, *lstm.weights_in_use(dropout))
-        ]
-        *outputs, cells = triton_recurrence.StackedRecurrence.apply(
-            state, *steps, packing.last, clips, dtype, *tensors
-        )
-    else:
-
-        def make() -> list[torch.Tensor]:
-            in_use = zip(*(lstm.weights_in_use() for lstm in lstms))
-            return [torch.stack(of_layers).to(dtype) for of_layers in in_use]
-
-        if any(weight.requires_grad for weight in weights):
-            stacks = make()
-        else:
-            stacks = lstms[0]._stacked.get(weights, make, dtype)
-        rows = torch.stack([*inputs]).to(dtype)
-        all_outputs, cells, *_ = triton_recurrence.run_stacked(rows, stacks, state, *steps, clips)
-        outputs = list(all_outputs[:, packing.batch_sizes[0] :].to(cells.dtype))
-    return [(rows, (rows.detach()[packing.last], last)) for rows, last in zip(outputs, cells)]
+        ran = first.kernel.run_prepared(layers, inputs, packing, states)
+    return [(outputs, (outputs.detach()[packing.last], cells)) for outputs, cells in zip(*ran)]
 
 
 def glorot_uniform_(weight: torch.Tensor, in_dim: int, out_dim: int) -> torch.Tensor:

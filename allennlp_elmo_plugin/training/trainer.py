@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
+from allennlp_elmo_plugin.bilm.memory import keep_memory_of_training
 from allennlp_elmo_plugin.exits import Terminated, noted_signals
 from allennlp_elmo_plugin.files.atomic import LateErrorFile, PathLike, atomic_file, output_folder
 from allennlp_elmo_plugin.files.json_file import to_json

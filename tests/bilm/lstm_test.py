@@ -5,7 +5,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from allennlp_elmo_plugin.bilm import recurrence
+from allennlp_elmo_plugin.bilm.kernels import recurrence
 from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_layers
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch

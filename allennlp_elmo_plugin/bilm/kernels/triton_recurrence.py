@@ -18,13 +18,16 @@ import triton
 import triton.language as tl
 
 from allennlp_elmo_plugin.bilm.kernels.gradients import backward_once, may_overwrite_saved
+from allennlp_elmo_plugin.bilm.kernels.matrix_product import product_type
+from allennlp_elmo_plugin.bilm.kernels.recurrence import Clips, LstmState
+from allennlp_elmo_plugin.bilm.packing import PackedBatch
+
+TRAINS_TOGETHER = True
 
 # The inputs' part of the gates is computed for as many steps ahead as fit into this size.
 _MAX_GATES_BYTES = 2**28
 # Parts of the sum of a long product
 _SPLIT = 8
-
-Clips = tuple[float | None, float | None]
 
 
 @triton.jit
@@ -295,7 +298,7 @@ def _launch(
         )  # fmt: skip
 
 
-def run_stacked(
+def _run_stacked(
     inputs: torch.Tensor,
     weights: Sequence[torch.Tensor],
     state: tuple[torch.Tensor, torch.Tensor],
@@ -349,9 +352,57 @@ def run_stacked(
     return outputs, cells, gates, hidden
 
 
-class StackedRecurrence(torch.autograd.Function):
+class LstmWeights:
+    """A layer's weights. The first of several layers keeps all in the form of `_run_stacked`."""
+
+    def __init__(
+        self, weights: Sequence[torch.Tensor], clips: Clips, precision: str = "float32"
+    ) -> None:
+        self.weights, self.clips = [weight.detach() for weight in weights], clips
+        self.dtype = product_type(weights[0], precision)
+        self._stacks: dict[tuple[LstmWeights, ...], list[torch.Tensor]] = {}
+
+    def stacked(self, *others: "LstmWeights") -> list[torch.Tensor]:
+        if others not in self._stacks:
+            of_layers = zip(*(layer.weights for layer in (self, *others)))
+            self._stacks[others] = [torch.stack(each).to(self.dtype) for each in of_layers]
+        return self._stacks[others]
+
+
+def run_prepared(
+    layers: Sequence[LstmWeights],
+    inputs: Sequence[torch.Tensor],
+    packing: PackedBatch,
+    states: Sequence[LstmState],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Do what `recurrence.run_prepared` does."""
+    weights, sizes = layers[0].stacked(*layers[1:]), packing.batch_sizes
+    rows = torch.stack([*inputs]).to(layers[0].dtype)
+    state = torch.stack([outputs for outputs, _ in states]), torch.stack([c for _, c in states])
+    outputs, cells, *_ = _run_stacked(rows, weights, state, sizes, packing.starts, layers[0].clips)
+    return outputs[:, sizes[0] :].to(cells.dtype), cells
+
+
+def run_with_gradient(
+    weights: Sequence[Sequence[torch.Tensor]],
+    inputs: Sequence[torch.Tensor],
+    packing: PackedBatch,
+    states: Sequence[LstmState],
+    clips: Clips,
+    dtype: torch.dtype,
+) -> Any:
+    """Do what `recurrence.run_with_gradient` does."""
+    state = torch.stack([outputs for outputs, _ in states]), torch.stack([c for _, c in states])
+    tensors = [each for rows, of_layer in zip(inputs, weights) for each in (rows, *of_layer)]
+    *outputs, cells = _StackedRecurrence.apply(
+        state, packing.batch_sizes, packing.starts, packing.last, clips, dtype, *tensors
+    )
+    return outputs, cells
+
+
+class _StackedRecurrence(torch.autograd.Function):
     """
-    `run_stacked` with its gradient, which stops at the initial state. `tensors` are, of one layer
+    `_run_stacked` with its gradient, which stops at the initial state. `tensors` are, of one layer
     after the other, the inputs, shape `(n_tokens, in_dim)`, and the four weights; `last` is that of
     `PackedBatch`. Products have the type `dtype`. Return each layer's outputs, shape `(n_tokens,
     projection_dim)`, and the cells after each sequence's last token, shape `(n_layers, n_sequences,
@@ -370,7 +421,7 @@ class StackedRecurrence(torch.autograd.Function):
         *tensors: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
         inputs, *weights = (torch.stack(tensors[kind::5]).to(dtype) for kind in range(5))
-        ran = run_stacked(inputs, weights, state, batch_sizes, starts, clips, save=True)
+        ran = _run_stacked(inputs, weights, state, batch_sizes, starts, clips, save=True)
         ctx.save_for_backward(starts, inputs, *weights, *ran)
         cell_clip, proj_clip = clips
         if proj_clip is not None:  # rounded like the outputs

@@ -17,7 +17,7 @@ from allennlp.training import GradientDescentTrainer, Trainer
 from allennlp.training.callbacks import TrainerCallback
 from allennlp.training.trainer import TrainerCheckpoint
 
-from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
+from allennlp_elmo_plugin.bilm.memory import keep_memory_of_training
 from allennlp_elmo_plugin.exits import noted_signals
 from allennlp_elmo_plugin.files.atomic import remove
 from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
-from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, has_stacked_recurrence, run_layers
+from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_layers
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions, CharCnnOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
@@ -74,7 +74,7 @@ def both(layers, lengths, needs_grad, change=None, frozen=()):
 
         copies = [copy.deepcopy(layer).to(device, dtype) for layer in layers]
         rows = there(inputs)
-        assert has_stacked_recurrence(copies[0], rows[0]) == (dtype == torch.float32)
+        assert copies[0].kernel.TRAINS_TOGETHER == (dtype == torch.float32)
         packed = PackedBatch(lengths, max(lengths), rows[0].device)
         start = [tuple(there(state)) for state in states]
         found = run(copies, packed, rows, start, grads and there(grads), frozen)

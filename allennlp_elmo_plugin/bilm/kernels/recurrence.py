@@ -25,7 +25,10 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     stacked,
     weight_gradient,
 )
+from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
+# Whether directions run together also where gradients or random numbers are needed
+TRAINS_TOGETHER = False
 # The inputs' part of the gates is computed for as many steps ahead as fit into this size, or into
 # 256 MB on a GPU.
 _CHUNK_BYTES = 8 * 2**20
@@ -52,6 +55,33 @@ class LstmWeights:
         self.bias = (bias.detach() * scales).to(self.state.dtype)
         self.projection = PreparedMatrix(projection[0].t(), precision) if projection else None
         self.clips = clips
+
+
+def run_prepared(
+    layers: Sequence[LstmWeights],
+    inputs: Sequence[torch.Tensor],
+    packing: PackedBatch,
+    states: Sequence[LstmState],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what `run_steps` does, without a gradient, in the type of the states."""
+    outputs, cells = run_steps(layers, inputs, packing.batch_sizes, states)
+    return outputs.to(cells.dtype), cells
+
+
+def run_with_gradient(
+    weights: Sequence[Sequence[torch.Tensor]],
+    inputs: Sequence[torch.Tensor],
+    packing: PackedBatch,
+    states: Sequence[LstmState],
+    clips: Clips,
+    dtype: torch.dtype,
+) -> Any:
+    """Return what `run_prepared` does, with a gradient. Products have the type `dtype`."""
+    ran = [
+        _Recurrence.apply(state, packing.batch_sizes, clips, dtype, rows, *of_layer)
+        for of_layer, rows, state in zip(weights, inputs, states)
+    ]
+    return zip(*ran)
 
 
 def run_steps(
@@ -150,8 +180,18 @@ def _input_gates(
             yield from zip(*(product.split(sizes) for product in products))
 
 
-class Recurrence(torch.autograd.Function):
-    """`run_steps` of one layer with its gradient, which stops at the initial state."""
+class _Recurrence(torch.autograd.Function):
+    """
+    `run_steps` of one layer with its gradient, which stops at the initial state. A step's gradients
+    are, from those of the step after it (primes) and with zeros where `output` or `cell` is clipped
+
+    ```
+    d_output = grad + U^T d_gates'          d_hidden = P^T d_output
+    d_cell   = d_hidden * o * (1 - tanh(cell)^2) + d_cell' * f'
+    d_i = d_cell * g * i * (1 - i)          d_f = d_cell * cell_before * f * (1 - f)
+    d_g = d_cell * i * (1 - g^2)            d_o = d_hidden * tanh(cell) * o * (1 - o)
+    ```
+    """
 
     @staticmethod
     def forward(

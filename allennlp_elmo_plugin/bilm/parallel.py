@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels.memory import share_memory_of_threads
+from allennlp_elmo_plugin.bilm.memory import share_memory_of_threads
 
 T = TypeVar("T")
 
