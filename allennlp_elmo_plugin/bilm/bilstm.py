@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState, States
-from allennlp_elmo_plugin.bilm.kernels.recurrence import LstmState
 from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_layers
 from allennlp_elmo_plugin.bilm.model_call import (
     check_layers,
@@ -133,17 +132,19 @@ class BiLstm(torch.nn.Module):
             needs_order and not trains_together
         )
         in_threads = not are_apart and self._is_worth_threads(packing)
-        groups: Sequence[Sequence[str]] = [self.directions]
+        groups = [self.directions]
         if are_apart or in_threads:
             groups = [[direction] for direction in self.directions]
         calls = [functools.partial(self._run, group, inputs, packings, states) for group in groups]
         results = run_in_parallel(calls) if in_threads else [call() for call in calls]
-        ran = {key: of_direction for result in results for key, of_direction in result.items()}
-        for direction, (_, last_states) in ran.items():
-            for rows, last in zip(self.part(states, direction), zip(*last_states)):
-                rows.index_copy_(1, packings[direction].order, torch.stack(last))
+        layers = {}
+        for group, (of_group, last_states) in zip(groups, results):
+            layers.update(zip(group, of_group))
+            for state, last in zip(states, last_states):
+                rows = self.part(state, group)  # (n_directions, n_layers, n_rows, dim)
+                rows.index_copy_(2, packings[group[0]].order, torch.stack(last, 1))
         carried.write(states)
-        return {direction: layers for direction, (layers, _) in ran.items()}
+        return layers
 
     def _is_worth_threads(self, packing: PackedBatch) -> bool:
         # With more than three threads of torch, both directions together use more cores.
@@ -171,33 +172,34 @@ class BiLstm(torch.nn.Module):
         inputs: dict[str, torch.Tensor],
         packings: dict[str, PackedBatch],
         states: States,
-    ) -> dict[str, tuple[list[torch.Tensor], list[LstmState]]]:
-        """Return each direction's outputs by layer, and its states after the sequences' ends."""
+    ) -> tuple[list[list[torch.Tensor]], Sequence[Sequence[torch.Tensor]]]:
+        """
+        Return each direction's outputs by layer; and the outputs and the cells after the sequences'
+        ends, by layer, shape `(n_directions, n_sequences, dim)` each.
+        """
         packing = packings[directions[0]]
-        if not packing.n_tokens:
-            return {key: ([inputs[key]] * self.num_layers, []) for key in directions}
-        results: dict[str, tuple[list[torch.Tensor], list[LstmState]]]
-        results = {direction: ([], []) for direction in directions}
         vectors = [inputs[direction] for direction in directions]
-        parts = [self.part(states, direction) for direction in directions]
-        starts = [[state.index_select(1, packing.order) for state in part] for part in parts]
+        if not packing.n_tokens:
+            return [[rows] * self.num_layers for rows in vectors], ()
+        starts = [self.part(state, directions).index_select(2, packing.order) for state in states]
+        results: list[list[torch.Tensor]] = [[] for _ in directions]
+        last_states: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
         for index in range(self.num_layers):
             vectors = [self.drop(rows, packing) for rows in vectors]
             lstms = [self.layer(direction, index) for direction in directions]
-            of_layer = [(outputs[index], cells[index]) for outputs, cells in starts]
-            ran = run_layers(lstms, vectors, packing, of_layer, self.recurrent_dropout)
-            outputs = [output for output, _ in ran]  # (n_tokens, projection_dim) each
+            start = starts[0][:, index], starts[1][:, index]
+            outputs, last = run_layers(lstms, vectors, packing, start, self.recurrent_dropout)
             if self.use_skip_connections and index > 0:
                 # Plus the layer's input after dropout
                 outputs = [output + rows for output, rows in zip(outputs, vectors)]
-            for direction, output, (_, last_state) in zip(directions, outputs, ran):
-                results[direction][0].append(output)
-                results[direction][1].append(last_state)
-            vectors = outputs
-        return results
+            for of_direction, output in zip(results, outputs):
+                of_direction.append(output)
+            for of_layers, state in zip(last_states, last):
+                of_layers.append(state)
+            vectors = list(outputs)
+        return results, last_states
 
-    def part(self, states: States, direction: str) -> States:
-        """Return views of a direction's outputs and cells, shape `(n_layers, n_rows, dim)` each."""
-        place = list(self.directions).index(direction)
-        outputs, cells = (state.chunk(len(self.directions), 2)[place] for state in states)
-        return outputs, cells
+    def part(self, state: torch.Tensor, directions: Sequence[str]) -> torch.Tensor:
+        """Return a view of directions' states, shape `(n_directions, n_layers, n_rows, dim)`."""
+        all_directions = state.unflatten(2, (len(self.directions), -1)).permute(2, 0, 1, 3)
+        return all_directions[self.directions.index(directions[0]) :][: len(directions)]

@@ -109,25 +109,26 @@ def run_layers(
     lstms: Sequence[ProjectedLstm],
     inputs: Sequence[torch.Tensor],
     packing: PackedBatch,
-    states: Sequence[LstmState],
+    state: LstmState,
     dropout: float = 0.0,
-) -> list[tuple[torch.Tensor, LstmState]]:
+) -> tuple[Sequence[torch.Tensor], LstmState]:
     """
     Run layers of one shape, such as those of two directions, over packed inputs of at least one
-    token, shape `(n_tokens, projection_dim)`, from `states` in the order of `packing.order`. If a
-    call computes a gradient in training, a share `dropout` of the state's
-    weights is set to zero (DropConnect, Merity et al. 2018). Return each layer's outputs, shape
-    `(n_tokens, projection_dim)`, and the state after each sequence's last token.
+    token, shape `(n_tokens, projection_dim)`, from `state` in the order of `packing.order`. If a
+    call computes a gradient in training, a share `dropout` of the state's weights is set to zero
+    (DropConnect, Merity et al. 2018). Return each layer's outputs, shape `(n_tokens,
+    projection_dim)`, and the state after each sequence's last token.
     """
     first = lstms[0]
     if needs_grad(*inputs, *(weight for lstm in lstms for weight in lstm.weights)):
         weights = [lstm.weights_in_use(dropout) for lstm in lstms]
         dtype = product_type(inputs[0], first.precision)
-        ran = first.kernel.run_with_gradient(weights, inputs, packing, states, first.clips, dtype)
+        ran = first.kernel.run_with_gradient(weights, inputs, packing, state, first.clips, dtype)
     else:
         layers = [lstm.prepared_weights() for lstm in lstms]
-        ran = first.kernel.run_prepared(layers, inputs, packing, states)
-    return [(outputs, (outputs.detach()[packing.last], cells)) for outputs, cells in zip(*ran)]
+        ran = first.kernel.run_prepared(layers, inputs, packing, state)
+    outputs, cells = ran
+    return outputs, (torch.stack([rows.detach()[packing.last] for rows in outputs]), cells)
 
 
 def glorot_uniform_(weight: torch.Tensor, in_dim: int, out_dim: int) -> torch.Tensor:

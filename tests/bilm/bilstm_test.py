@@ -48,9 +48,9 @@ def test_is_its_layers_one_after_the_other(rows, skip, dropout, needs_grad):
         for index in range(2 if packing.n_tokens else 0):
             vectors = lstm.drop(vectors, packing)
             states = [state[index].chunk(2, 1)[key == "backward"] for state in expected_states]
-            before = tuple(state[packing.order] for state in states)
-            ((output, last),) = run_layers([lstm.layer(key, index)], [vectors], packing, [before])
-            for state, value in zip(states, last):
+            before = tuple(state[packing.order].unsqueeze(0) for state in states)
+            (output,), last = run_layers([lstm.layer(key, index)], [vectors], packing, before)
+            for state, (value,) in zip(states, last):
                 state[packing.order] = value
             vectors = output + vectors if skip and index else output
             torch.testing.assert_close(outputs[key][index], vectors)

@@ -34,7 +34,7 @@ TRAINS_TOGETHER = False
 _CHUNK_BYTES = 8 * 2**20
 
 LstmState = tuple[torch.Tensor, torch.Tensor]
-"""Outputs `(n_sequences, projection_dim)` and cells `(n_sequences, dim)`."""
+"""Outputs `(n_layers, n_sequences, projection_dim)` and cells `(n_layers, n_sequences, dim)`."""
 
 Clips = tuple[float | None, float | None]
 """Bounds of cell and output."""
@@ -61,10 +61,10 @@ def run_prepared(
     layers: Sequence[LstmWeights],
     inputs: Sequence[torch.Tensor],
     packing: PackedBatch,
-    states: Sequence[LstmState],
+    state: LstmState,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what `run_steps` does, without a gradient, in the type of the states."""
-    outputs, cells = run_steps(layers, inputs, packing.batch_sizes, states)
+    """Return what `run_steps` does, without a gradient, in the type of the state."""
+    outputs, cells = run_steps(layers, inputs, packing.batch_sizes, state)
     return outputs.to(cells.dtype), cells
 
 
@@ -72,23 +72,24 @@ def run_with_gradient(
     weights: Sequence[Sequence[torch.Tensor]],
     inputs: Sequence[torch.Tensor],
     packing: PackedBatch,
-    states: Sequence[LstmState],
+    state: LstmState,
     clips: Clips,
     dtype: torch.dtype,
-) -> Any:
+) -> tuple[Sequence[torch.Tensor], torch.Tensor]:
     """Return what `run_prepared` does, with a gradient. Products have the type `dtype`."""
+    layers = zip(*(part.split(1) for part in state), inputs, weights)
     ran = [
-        _Recurrence.apply(state, packing.batch_sizes, clips, dtype, rows, *of_layer)
-        for of_layer, rows, state in zip(weights, inputs, states)
+        _Recurrence.apply((outputs, cells), packing.batch_sizes, clips, dtype, rows, *of_layer)
+        for outputs, cells, rows, of_layer in layers
     ]
-    return zip(*ran)
+    return [outputs for outputs, _ in ran], torch.cat([cells for _, cells in ran])
 
 
 def run_steps(
     layers: Sequence[LstmWeights],
     inputs: Sequence[torch.Tensor],
     batch_sizes: list[int],
-    states: Sequence[LstmState],
+    state: LstmState,
     saved: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
@@ -100,22 +101,20 @@ def run_steps(
     """
     cell_clip, proj_clip = layers[0].clips
     dtype = layers[0].state.dtype
-    all_cells = torch.stack([cells for _, cells in states])  # (n_layers, n_sequences, dim)
+    before, all_cells = state[0].to(dtype), state[1].clone()
     n_layers, n_sequences, dim = all_cells.shape
-    # (n_layers, n_sequences, projection_dim)
-    before = torch.stack([outputs.to(dtype) for outputs, _ in states])
     all_outputs = before.new_empty(n_layers, inputs[0].size(0), before.size(2))
     all_gates = all_cells.new_empty(n_layers, n_sequences, 4 * dim)
     workspace = torch.empty_like(all_cells)
-    state = projection = None
+    weight = projection = None
     on_gpu = all_cells.device.type != "cpu"
     if on_gpu or (n_sequences == 1 and layers[0].state.is_exact):
         # A GPU starts fewer operations if it multiplies all layers at once. On the CPU, one row is
         # multiplied fastest by the weights as they are.
-        state = stacked(*(layer.state for layer in layers))
+        weight = stacked(*(layer.state for layer in layers))
         if layers[0].projection:
             projection = stacked(*(layer.projection for layer in layers if layer.projection))
-    from_inputs = _input_gates(layers, inputs, batch_sizes, state is not None)
+    from_inputs = _input_gates(layers, inputs, batch_sizes, weight is not None)
     start = n_rows = 0
     # Of each step: (n_layers, size, projection_dim), (n_layers, size, 4 * dim)
     steps = zip(batch_sizes, all_outputs.split(batch_sizes, 1), from_inputs)
@@ -126,11 +125,11 @@ def run_steps(
             gates, cells, hidden = (rows[:, :size] for rows in (all_gates, all_cells, workspace))
             # (n_layers, size, dim) each
             in_gate, forget_gate, candidate, out_gate = gates.chunk(4, 2)
-        if state is None:
+        if weight is None:
             for layer, rows, added, out in zip(layers, before, arguments, gates):
                 torch.sigmoid(layer.state.product(rows, added).to(out.dtype), out=out)
         else:
-            torch.sigmoid(arguments.baddbmm_(before, state).to(gates.dtype), out=gates)
+            torch.sigmoid(arguments.baddbmm_(before, weight).to(gates.dtype), out=gates)
         candidate.mul_(TWO).sub_(ONE)
         cells.mul_(forget_gate).addcmul_(in_gate, candidate)
         if cell_clip is not None:
@@ -204,10 +203,10 @@ class _Recurrence(torch.autograd.Function):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Products, and what is saved of `tensors`, inputs and weights, have the type `dtype`."""
         inputs, *weights = (tensor.to(dtype) for tensor in tensors)
-        n_tokens, dim = inputs.size(0), state[1].size(1)
+        n_tokens, dim = inputs.size(0), state[1].size(2)
         saved = inputs.new_empty(n_tokens, 4 * dim), inputs.new_empty(n_tokens, dim)
         layer = LstmWeights(weights, clips)
-        (outputs,), (last_cells,) = run_steps([layer], [inputs], batch_sizes, [state], saved)
+        (outputs,), last_cells = run_steps([layer], [inputs], batch_sizes, state, saved)
         ctx.save_for_backward(*state, outputs, *saved, inputs, *weights)
         ctx.batch_sizes = batch_sizes
         # Rounded like the saved values, on the CPU without a wait for a GPU
@@ -222,6 +221,7 @@ class _Recurrence(torch.autograd.Function):
     def backward(ctx: Any, grad_outputs: torch.Tensor, _: Any) -> Any:
         # Read once: gradient checkpointing frees them after that.
         initial_output, initial_cells, outputs, gates, cells, *tensors = ctx.saved_tensors
+        initial_output, initial_cells = initial_output[0], initial_cells[0]
         inputs, weight_input, weight_state, _, *projection = tensors
         batch_sizes: list[int] = ctx.batch_sizes
         # Step by step, from the last, `gates` is overwritten by the gradient of the gates'

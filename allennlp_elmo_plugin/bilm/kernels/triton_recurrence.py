@@ -373,12 +373,11 @@ def run_prepared(
     layers: Sequence[LstmWeights],
     inputs: Sequence[torch.Tensor],
     packing: PackedBatch,
-    states: Sequence[LstmState],
+    state: LstmState,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Do what `recurrence.run_prepared` does."""
     weights, sizes = layers[0].stacked(*layers[1:]), packing.batch_sizes
     rows = torch.stack([*inputs]).to(layers[0].dtype)
-    state = torch.stack([outputs for outputs, _ in states]), torch.stack([c for _, c in states])
     outputs, cells, *_ = _run_stacked(rows, weights, state, sizes, packing.starts, layers[0].clips)
     return outputs[:, sizes[0] :].to(cells.dtype), cells
 
@@ -387,12 +386,11 @@ def run_with_gradient(
     weights: Sequence[Sequence[torch.Tensor]],
     inputs: Sequence[torch.Tensor],
     packing: PackedBatch,
-    states: Sequence[LstmState],
+    state: LstmState,
     clips: Clips,
     dtype: torch.dtype,
 ) -> Any:
     """Do what `recurrence.run_with_gradient` does."""
-    state = torch.stack([outputs for outputs, _ in states]), torch.stack([c for _, c in states])
     tensors = [each for rows, of_layer in zip(inputs, weights) for each in (rows, *of_layer)]
     *outputs, cells = _StackedRecurrence.apply(
         state, packing.batch_sizes, packing.starts, packing.last, clips, dtype, *tensors
