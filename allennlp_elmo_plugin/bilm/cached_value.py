@@ -9,8 +9,7 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 import torch
 
-from allennlp_elmo_plugin.bilm.memory import copy_to
-from allennlp_elmo_plugin.bilm.model_call import lasting_tensors
+from allennlp_elmo_plugin.bilm.model_call import copy_to, lasting_tensors
 
 T = TypeVar("T")
 

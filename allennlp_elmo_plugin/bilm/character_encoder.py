@@ -17,8 +17,7 @@ from allennlp_elmo_plugin.bilm.characters import (
 )
 from allennlp_elmo_plugin.bilm.kernels.dispatch import ngrams_for
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import linear_layer, padded_rows
-from allennlp_elmo_plugin.bilm.memory import copy_to
-from allennlp_elmo_plugin.bilm.model_call import check_layers, model_call, needs_grad
+from allennlp_elmo_plugin.bilm.model_call import check_layers, copy_to, model_call, needs_grad
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
 
 # How many words are encoded at a time

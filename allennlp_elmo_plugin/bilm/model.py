@@ -10,14 +10,11 @@ from allennlp_elmo_plugin.bilm.carried_state import CarriedState
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import PRECISIONS
 from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, glorot_uniform_
-from allennlp_elmo_plugin.bilm.memory import keep_freed_memory
 from allennlp_elmo_plugin.bilm.model_call import is_plain, model_call
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
 Lengths = Sequence[int] | torch.Tensor | None
-
-keep_freed_memory()
 
 
 class BiLmOutput(NamedTuple):

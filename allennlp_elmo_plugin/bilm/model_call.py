@@ -1,4 +1,4 @@
-"""Keep modes of torch out of the language model, and check it for hooks."""
+"""What calls of the model share: modes of torch, copies to a GPU, and the check for hooks."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -54,6 +54,14 @@ def lasting_tensors() -> Iterator[None]:
     """Make tensors that outlive the call: without a gradient, and usable outside inference mode."""
     with torch.inference_mode(False), torch.no_grad():
         yield
+
+
+def copy_to(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return a tensor of the CPU on a device, without waiting for what a GPU still computes."""
+    if device.type != "cuda":
+        return tensor.to(device)
+    # torch keeps the pinned memory until it has been copied.
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def needs_grad(*tensors: torch.Tensor) -> bool:

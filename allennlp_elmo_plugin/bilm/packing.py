@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from allennlp_elmo_plugin.bilm.memory import copy_to
+from allennlp_elmo_plugin.bilm.model_call import copy_to
 
 
 class PackedBatch:
