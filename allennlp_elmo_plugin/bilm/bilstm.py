@@ -137,7 +137,7 @@ class BiLstm(torch.nn.Module):
             groups = [[direction] for direction in self.directions]
         calls = [functools.partial(self._run, group, inputs, packings, states) for group in groups]
         results = run_in_parallel(calls) if in_threads else [call() for call in calls]
-        layers = {}
+        layers: dict[str, list[torch.Tensor]] = {}
         for group, (of_group, last_states) in zip(groups, results):
             layers.update(zip(group, of_group))
             for state, last in zip(states, last_states):
@@ -172,7 +172,7 @@ class BiLstm(torch.nn.Module):
         inputs: dict[str, torch.Tensor],
         packings: dict[str, PackedBatch],
         states: States,
-    ) -> tuple[list[list[torch.Tensor]], Sequence[Sequence[torch.Tensor]]]:
+    ) -> tuple[list[list[torch.Tensor]], Sequence[list[torch.Tensor]]]:
         """
         Return each direction's outputs by layer; and the outputs and the cells after the sequences'
         ends, by layer, shape `(n_directions, n_sequences, dim)` each.

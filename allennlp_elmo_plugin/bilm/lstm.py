@@ -9,8 +9,7 @@ import torch
 
 from allennlp_elmo_plugin.bilm.cached_value import CachedValue, CachingModule
 from allennlp_elmo_plugin.bilm.kernels.dispatch import recurrence_for
-from allennlp_elmo_plugin.bilm.kernels.matrix_product import product_type
-from allennlp_elmo_plugin.bilm.kernels.recurrence import LstmState
+from allennlp_elmo_plugin.bilm.kernels.recurrence import LstmState, LstmWeights
 from allennlp_elmo_plugin.bilm.model_call import needs_grad
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
@@ -44,7 +43,7 @@ class ProjectedLstm(CachingModule):
         if options.projects_lstm:
             self.state_projection = torch.nn.Linear(dim, projection_dim, bias=False, device=device)
         self.precision = "float32"
-        self._prepared: CachedValue[Any] = CachedValue()
+        self._prepared: CachedValue[LstmWeights] = CachedValue()
         if device != "meta":  # whose parameters get their values when weights are loaded
             self.reset_parameters()
 
@@ -93,15 +92,18 @@ class ProjectedLstm(CachingModule):
         """The module of `kernels` that runs this layer."""
         return recurrence_for(self.state_linearity.weight, self.state_projection is not None)
 
-    def prepared_weights(self) -> Any:
-        """Return the weights for inference by `kernel`."""
+    def weights_of_call(self, has_gradient: bool, dropout: float) -> LstmWeights:
+        """Return the weights, with what inference computes from them kept where it may be."""
 
-        def make() -> Any:
-            return self.kernel.LstmWeights(self.weights_in_use(), self.clips, self.precision)
+        def make() -> LstmWeights:
+            in_use = self.weights_in_use(dropout if has_gradient else 0.0)
+            return LstmWeights(in_use, self.clips, self.precision)
 
         weights = self.weights
-        if weights[0].device.type != "cpu" and any(weight.requires_grad for weight in weights):
-            return make()  # which is faster than to check whether the weights changed
+        # On a GPU, checking whether trainable weights have changed takes longer than it saves.
+        is_trained = any(weight.requires_grad for weight in weights)
+        if has_gradient or (is_trained and weights[0].device.type != "cpu"):
+            return make()
         return self._prepared.get(weights, make, self.precision)
 
 
@@ -119,15 +121,9 @@ def run_layers(
     (DropConnect, Merity et al. 2018). Return each layer's outputs, shape `(n_tokens,
     projection_dim)`, and the state after each sequence's last token.
     """
-    first = lstms[0]
-    if needs_grad(*inputs, *(weight for lstm in lstms for weight in lstm.weights)):
-        weights = [lstm.weights_in_use(dropout) for lstm in lstms]
-        dtype = product_type(inputs[0], first.precision)
-        ran = first.kernel.run_with_gradient(weights, inputs, packing, state, first.clips, dtype)
-    else:
-        layers = [lstm.prepared_weights() for lstm in lstms]
-        ran = first.kernel.run_prepared(layers, inputs, packing, state)
-    outputs, cells = ran
+    has_gradient = needs_grad(*inputs, *(weight for lstm in lstms for weight in lstm.weights))
+    layers = [lstm.weights_of_call(has_gradient, dropout) for lstm in lstms]
+    outputs, cells = lstms[0].kernel.run(layers, inputs, packing, state, has_gradient)
     return outputs, (torch.stack([rows.detach()[packing.last] for rows in outputs]), cells)
 
 

@@ -3,6 +3,7 @@ The recurrence of an LSTM with a clipped cell and a projection, and its gradient
 and what the backward pass needs may be in bfloat16; cells are always float32.
 """
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     PreparedMatrix,
     matrix_product,
     padded_rows,
+    product_type,
     stacked,
     weight_gradient,
 )
@@ -41,46 +43,59 @@ Clips = tuple[float | None, float | None]
 
 
 class LstmWeights:
-    """A layer's weights, doubled for the candidate: `tanh(x) = 2 * sigmoid(2 * x) - 1`."""
+    """
+    A layer's weights as they are, and as inference reads them, computed at the first use: doubled
+    for the candidate, as `tanh(x) = 2 * sigmoid(2 * x) - 1`.
+    """
 
     def __init__(
         self, weights: Sequence[torch.Tensor], clips: Clips, precision: str = "float32"
     ) -> None:
-        weight_input, weight_state, bias, *projection = weights
-        dim = bias.size(0) // 4
-        scales = torch.ones_like(bias)  # (4 * dim,)
-        scales[2 * dim : 3 * dim] = 2.0
-        self.input = PreparedMatrix(weight_input.t(), precision, scales)
-        self.state = PreparedMatrix(weight_state.t(), precision, scales)
-        self.bias = (bias.detach() * scales).to(self.state.dtype)
-        self.projection = PreparedMatrix(projection[0].t(), precision) if projection else None
-        self.clips = clips
+        self.weights, self.clips, self.precision = weights, clips, precision
+        self.dtype = product_type(weights[0], precision)
+        self.stacks: dict[Any, Any] = {}
+
+    @functools.cached_property
+    def _scales(self) -> torch.Tensor:
+        scales = torch.ones_like(self.weights[2])  # (4 * dim,)
+        scales.chunk(4)[2].fill_(2.0)
+        return scales
+
+    @functools.cached_property
+    def input(self) -> PreparedMatrix:
+        return PreparedMatrix(self.weights[0].t(), self.precision, self._scales)
+
+    @functools.cached_property
+    def state(self) -> PreparedMatrix:
+        return PreparedMatrix(self.weights[1].t(), self.precision, self._scales)
+
+    @functools.cached_property
+    def bias(self) -> torch.Tensor:
+        return (self.weights[2].detach() * self._scales).to(self.dtype)
+
+    @functools.cached_property
+    def projection(self) -> PreparedMatrix | None:
+        return PreparedMatrix(self.weights[3].t(), self.precision) if self.weights[3:] else None
 
 
-def run_prepared(
+def run(
     layers: Sequence[LstmWeights],
     inputs: Sequence[torch.Tensor],
     packing: PackedBatch,
     state: LstmState,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what `run_steps` does, without a gradient, in the type of the state."""
-    outputs, cells = run_steps(layers, inputs, packing.batch_sizes, state)
-    return outputs.to(cells.dtype), cells
-
-
-def run_with_gradient(
-    weights: Sequence[Sequence[torch.Tensor]],
-    inputs: Sequence[torch.Tensor],
-    packing: PackedBatch,
-    state: LstmState,
-    clips: Clips,
-    dtype: torch.dtype,
-) -> tuple[Sequence[torch.Tensor], torch.Tensor]:
-    """Return what `run_prepared` does, with a gradient. Products have the type `dtype`."""
-    layers = zip(*(part.split(1) for part in state), inputs, weights)
+    has_gradient: bool,
+) -> tuple[Any, torch.Tensor]:
+    """
+    Run layers of one shape over packed inputs, shape `(n_tokens, input_dim)` each. Return outputs,
+    shape `(n_tokens, projection_dim)` each, in the type of the inputs, and cells, shape `(n_layers,
+    n_sequences, dim)`.
+    """
+    if not has_gradient:
+        outputs, cells = run_steps(layers, inputs, packing.batch_sizes, state)
+        return outputs.to(cells.dtype), cells
     ran = [
-        _Recurrence.apply((outputs, cells), packing.batch_sizes, clips, dtype, rows, *of_layer)
-        for outputs, cells, rows, of_layer in layers
+        _Recurrence.apply(part, packing.batch_sizes, layer.clips, layer.dtype, rows, *layer.weights)
+        for part, layer, rows in zip(zip(*(each.split(1) for each in state)), layers, inputs)
     ]
     return [outputs for outputs, _ in ran], torch.cat([cells for _, cells in ran])
 
@@ -100,7 +115,7 @@ def run_steps(
     `(n_layers, n_sequences, dim)`.
     """
     cell_clip, proj_clip = layers[0].clips
-    dtype = layers[0].state.dtype
+    dtype = layers[0].dtype
     before, all_cells = state[0].to(dtype), state[1].clone()
     n_layers, n_sequences, dim = all_cells.shape
     all_outputs = before.new_empty(n_layers, inputs[0].size(0), before.size(2))
@@ -157,7 +172,7 @@ def _input_gates(
     in_one: bool,
 ) -> Iterator[Any]:
     """Yield the inputs' part of the gates of each step: one tensor a layer, or `in_one`."""
-    inputs = [rows.to(layer.input.dtype) for layer, rows in zip(layers, inputs)]
+    inputs = [rows.to(layer.dtype) for layer, rows in zip(layers, inputs)]
     chunk_bytes = _CHUNK_BYTES if inputs[0].device.type == "cpu" else 32 * _CHUNK_BYTES
     n_rows = chunk_size = chunk_bytes // (layers[0].bias.numel() * inputs[0].element_size())
     chunks: list[list[int]] = []  # the sizes of the steps of each chunk
