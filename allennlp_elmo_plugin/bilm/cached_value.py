@@ -99,9 +99,10 @@ class WordCache:
         """Never forget the words that are now in the cache."""
         self.n_kept = len(self._places)
 
-    def forget(self) -> None:
-        """Forget all words except the first `n_kept`."""
+    def forget(self, n_kept: int | None = None) -> None:
+        """Forget all words except the first `n_kept`, by default those of `keep`."""
         with self._lock:
+            self.n_kept = self.n_kept if n_kept is None else n_kept
             self._places = dict(itertools.islice(self._places.items(), self.n_kept))
 
     def look_up(

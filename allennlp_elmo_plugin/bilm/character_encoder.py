@@ -161,20 +161,12 @@ class CharacterEncoder(CachingModule):
         """Keep the vectors of words for later calls. They count towards `max_cached_words`."""
         with torch.no_grad():
             self.embed_words(words)
-            self._weights_of_call().words.keep()
+            self.word_cache.keep()
 
     @property
     @torch.no_grad()
-    def n_kept_words(self) -> int:
-        return self._weights_of_call().words.n_kept
-
-    @torch.no_grad()
-    def forget_words(self, n_kept: int | None = None) -> None:
-        """Forget all words except the first `n_kept`, by default those of `keep_words`."""
-        words = self._weights_of_call().words
-        if n_kept is not None:
-            words.n_kept = n_kept
-        words.forget()
+    def word_cache(self) -> WordCache:
+        return self._weights_of_call().words
 
     def _weights_of_call(self) -> EncoderWeights:
         """Return what is computed from the parameters, kept where it may be."""

@@ -65,17 +65,6 @@ class ProjectedLstm(CachingModule):
             weights.append(self.state_projection.weight)
         return weights
 
-    def weights_in_use(self, dropout: float = 0.0) -> list[torch.Tensor]:
-        """Return the weights with the forget bias added and, in training, dropout applied."""
-        weight_input, weight_state, bias, *projection = self.weights
-        if self.forget_bias:
-            offset = torch.zeros_like(bias)
-            offset[self.cell_size : 2 * self.cell_size] = self.forget_bias
-            bias = bias + offset
-        if dropout and self.training:
-            weight_state = torch.nn.functional.dropout(weight_state, dropout)
-        return [weight_input, weight_state, bias, *projection]
-
     def forward(self, *args: Any) -> NoReturn:
         raise NotImplementedError(
             "a single LSTM layer of ELMo can't be called: call the LSTM of all layers with the "
@@ -93,13 +82,23 @@ class ProjectedLstm(CachingModule):
         return recurrence_for(self.state_linearity.weight, self.state_projection is not None)
 
     def weights_of_call(self, has_gradient: bool, dropout: float) -> LstmWeights:
-        """Return the weights, with what inference computes from them kept where it may be."""
+        """
+        Return the weights with the forget bias added and, in training, dropout applied; with what
+        inference computes from them, kept where it may be.
+        """
+        weights = self.weights
 
         def make() -> LstmWeights:
-            in_use = self.weights_in_use(dropout if has_gradient else 0.0)
+            weight_input, weight_state, bias, *projection = weights
+            if self.forget_bias:
+                offset = torch.zeros_like(bias)
+                offset[self.cell_size : 2 * self.cell_size] = self.forget_bias
+                bias = bias + offset
+            if dropout and has_gradient and self.training:
+                weight_state = torch.nn.functional.dropout(weight_state, dropout)
+            in_use = [weight_input, weight_state, bias, *projection]
             return LstmWeights(in_use, self.clips, self.precision)
 
-        weights = self.weights
         # On a GPU, checking whether trainable weights have changed takes longer than it saves.
         is_trained = any(weight.requires_grad for weight in weights)
         if has_gradient or (is_trained and weights[0].device.type != "cpu"):

@@ -94,12 +94,12 @@ def test_some_words_are_kept_by_ids_and_spellings_alike(monkeypatch):
         assert counts == [10, 1, 1]
         monkeypatch.setattr(module, "WORDS_AT_ONCE", 3)
         encoder.keep_words(["a", "b", "c", "d", "e"])
-        assert encoder.n_kept_words == 6  # with "new"
+        assert encoder.word_cache.n_kept == 6  # with "new"
         encoder.embed_words(["x"])
-        encoder.forget_words()
+        encoder.word_cache.forget()
         encoder.embed_words(["d", "x"])
         assert counts[3:] == [3, 1, 1, 1]
-        encoder.forget_words(1)
+        encoder.word_cache.forget(1)
         encoder.embed_words(["d"])
         encoder.precision = "bfloat16"
         encoder.embed_words(["a"])

@@ -3,7 +3,6 @@ The recurrence of an LSTM with a clipped cell and a projection, and its gradient
 and what the backward pass needs may be in bfloat16; cells are always float32.
 """
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,7 +22,6 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     PreparedMatrix,
     matrix_product,
     padded_rows,
-    product_type,
     stacked,
     weight_gradient,
 )
@@ -44,38 +42,23 @@ Clips = tuple[float | None, float | None]
 
 class LstmWeights:
     """
-    A layer's weights as they are, and as inference reads them, computed at the first use: doubled
-    for the candidate, as `tanh(x) = 2 * sigmoid(2 * x) - 1`.
+    A layer's weights as they are, and as inference reads them: doubled for the candidate, since
+    `tanh(x) = 2 * sigmoid(2 * x) - 1`.
     """
 
     def __init__(
         self, weights: Sequence[torch.Tensor], clips: Clips, precision: str = "float32"
     ) -> None:
-        self.weights, self.clips, self.precision = weights, clips, precision
-        self.dtype = product_type(weights[0], precision)
-        self.stacks: dict[Any, Any] = {}
-
-    @functools.cached_property
-    def _scales(self) -> torch.Tensor:
-        scales = torch.ones_like(self.weights[2])  # (4 * dim,)
+        self.weights, self.clips = weights, clips
+        weight_input, weight_state, bias, *projection = weights
+        scales = torch.ones_like(bias)  # (4 * dim,)
         scales.chunk(4)[2].fill_(2.0)
-        return scales
-
-    @functools.cached_property
-    def input(self) -> PreparedMatrix:
-        return PreparedMatrix(self.weights[0].t(), self.precision, self._scales)
-
-    @functools.cached_property
-    def state(self) -> PreparedMatrix:
-        return PreparedMatrix(self.weights[1].t(), self.precision, self._scales)
-
-    @functools.cached_property
-    def bias(self) -> torch.Tensor:
-        return (self.weights[2].detach() * self._scales).to(self.dtype)
-
-    @functools.cached_property
-    def projection(self) -> PreparedMatrix | None:
-        return PreparedMatrix(self.weights[3].t(), self.precision) if self.weights[3:] else None
+        self.input = PreparedMatrix(weight_input.t(), precision, scales)
+        self.state = PreparedMatrix(weight_state.t(), precision, scales)
+        self.projection = PreparedMatrix(projection[0].t(), precision) if projection else None
+        self.dtype = self.state.dtype
+        self.bias = (bias.detach() * scales).to(self.dtype)
+        self.stacks: dict[Any, Any] = {}
 
 
 def run(
