@@ -29,12 +29,10 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used. With AllenNLP, `Elmo` is that of the plugin."""
+    """Import a public name when it is first used."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    is_of_plugin = name == "Elmo" and _PLUGIN in sys.modules
-    module = "plugin.components.elmo_token_embedder" if is_of_plugin else _MODULES[name]
-    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

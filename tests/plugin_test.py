@@ -81,7 +81,8 @@ VECTORS = """
 from allennlp_elmo_plugin import Elmo, ElmoEmbedder, batch_to_ids
 
 assert ElmoEmbedder("tiny").embed_sentence(["A", "sentence"]).shape[1] == 2
-Elmo("tiny", None, 1)(batch_to_ids([["A", "sentence"]]))
+elmo = Elmo("tiny", None, 1)
+elmo(batch_to_ids([["A", "sentence"]]))
 """
 PROGRAM = """
 from allennlp_elmo_plugin.__main__ import main
@@ -100,7 +101,8 @@ assert Elmo is allennlp_elmo_plugin.Elmo
 assert TokenIndexer.by_name("elmo_characters").__module__.startswith("allennlp_elmo_plugin.")
 assert issubclass(ElmoEmbedder, allennlp_elmo_plugin.ElmoEmbedder)
 """
-SCRIPTS = {"plugin first": f"{VECTORS}{PROGRAM}{REPORT}\n{FIND}{AFTER}"}
+SAME = "assert isinstance(elmo, Elmo)\n"
+SCRIPTS = {"plugin first": f"{VECTORS}{PROGRAM}{REPORT}\n{FIND}{AFTER}{SAME}"}
 SCRIPTS["plugin last"] = f"{FIND}import allennlp\n{AFTER}"
 
 

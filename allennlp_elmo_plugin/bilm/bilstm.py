@@ -8,17 +8,16 @@ from typing import Any
 import torch
 
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState, States
-from allennlp_elmo_plugin.bilm.kernels.model_call import (
+from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_layers
+from allennlp_elmo_plugin.bilm.model_call import (
     check_layers,
     lasting_tensors,
     model_call,
     needs_grad,
 )
-from allennlp_elmo_plugin.bilm.kernels.parallel import run_in_parallel
-from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, has_stacked_recurrence, run_layers
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
-from allennlp_elmo_plugin.bilm.recurrence import LstmState
+from allennlp_elmo_plugin.bilm.parallel import run_in_parallel
 
 # From this many multiplications in a step of a layer, each direction has its own thread. That is
 # about as fast as both together on a quiet machine, and twice as fast beside a busy process.
@@ -62,7 +61,6 @@ class BiLstm(torch.nn.Module):
 
     @property
     def weights(self) -> list[torch.Tensor]:
-        check_layers(self, ProjectedLstm, type(self.dropout))
         lstms = (layer for layer in self.children() if isinstance(layer, ProjectedLstm))
         return [weight for lstm in lstms for weight in lstm.weights]
 
@@ -88,20 +86,20 @@ class BiLstm(torch.nn.Module):
         return copy.copy(self.carried) if getattr(self, "_is_replica", False) else self.carried
 
     @model_call
-    def forward(self, inputs: Any, mask: Any, carried: CarriedState | None = None) -> Any:
+    def forward(
+        self, inputs: torch.Tensor, mask: torch.Tensor, carried: CarriedState | None = None
+    ) -> torch.Tensor:
         """
         Like AllenNLP's `ElmoLstm`, return all layers, shape `(n_layers, batch_size, timesteps,
         n_directions * projection_dim)`, from vectors, shape `(batch_size, timesteps,
-        projection_dim)`, and their mask, shape `(batch_size, timesteps)`. The language model calls
-        it with the arguments of `run`, and gets what `run` returns.
+        projection_dim)`, and their mask, shape `(batch_size, timesteps)`. See `run`, which the
+        language model calls unless this module has a hook.
         """
-        if isinstance(inputs, dict):
-            return self.run(inputs, mask, carried)
         packing = PackedBatch(mask.sum(1).tolist(), mask.size(1), mask.device)
         packed = {"forward": packing.pack(inputs)}  # (n_tokens, projection_dim)
         if "backward" in self.directions:
             packed["backward"] = packed["forward"].index_select(0, packing.reversal)
-        layers = self.run(packed, dict.fromkeys(packed, packing))
+        layers = self.run(packed, dict.fromkeys(packed, packing), carried)
         return torch.stack([packing.unpack(directions) for directions in zip(*layers.values())])
 
     def run(
@@ -114,6 +112,7 @@ class BiLstm(torch.nn.Module):
         Return the output of each layer for packed token vectors, shape `(n_tokens, projection_dim)`
         each. The layers start from `carried`, by default `start()`, and update it.
         """
+        check_layers(self, ProjectedLstm, torch.nn.Linear, type(self.dropout))
         vectors, packing = inputs[self.directions[0]], packings[self.directions[0]]
         carried = self.start() if carried is None else carried
         shape = self.num_layers, packing.batch_size
@@ -128,22 +127,24 @@ class BiLstm(torch.nn.Module):
         needs_order = needs_grad(*inputs.values(), *self.weights) or bool(
             self.dropout.training and self.dropout.p
         )
-        is_stacked = has_stacked_recurrence(self.layer(self.directions[0], 0), vectors)
+        trains_together = self.layer(self.directions[0], 0).kernel.TRAINS_TOGETHER
         are_apart = any(other is not packing for other in packings.values()) or (
-            needs_order and not is_stacked
+            needs_order and not trains_together
         )
         in_threads = not are_apart and self._is_worth_threads(packing)
-        groups: Sequence[Sequence[str]] = [self.directions]
+        groups = [self.directions]
         if are_apart or in_threads:
             groups = [[direction] for direction in self.directions]
         calls = [functools.partial(self._run, group, inputs, packings, states) for group in groups]
         results = run_in_parallel(calls) if in_threads else [call() for call in calls]
-        ran = {key: of_direction for result in results for key, of_direction in result.items()}
-        for direction, (_, last_states) in ran.items():
-            for rows, last in zip(self.part(states, direction), zip(*last_states)):
-                rows.index_copy_(1, packings[direction].order, torch.stack(last))
+        layers: dict[str, list[torch.Tensor]] = {}
+        for group, (of_group, last_states) in zip(groups, results):
+            layers.update(zip(group, of_group))
+            for state, last in zip(states, last_states):
+                rows = self.part(state, group)  # (n_directions, n_layers, n_rows, dim)
+                rows.index_copy_(2, packings[group[0]].order, torch.stack(last, 1))
         carried.write(states)
-        return {direction: layers for direction, (layers, _) in ran.items()}
+        return layers
 
     def _is_worth_threads(self, packing: PackedBatch) -> bool:
         # With more than three threads of torch, both directions together use more cores.
@@ -171,33 +172,34 @@ class BiLstm(torch.nn.Module):
         inputs: dict[str, torch.Tensor],
         packings: dict[str, PackedBatch],
         states: States,
-    ) -> dict[str, tuple[list[torch.Tensor], list[LstmState]]]:
-        """Return each direction's outputs by layer, and its states after the sequences' ends."""
+    ) -> tuple[list[list[torch.Tensor]], Sequence[list[torch.Tensor]]]:
+        """
+        Return each direction's outputs by layer; and the outputs and the cells after the sequences'
+        ends, by layer, shape `(n_directions, n_sequences, dim)` each.
+        """
         packing = packings[directions[0]]
-        if not packing.n_tokens:
-            return {key: ([inputs[key]] * self.num_layers, []) for key in directions}
-        results: dict[str, tuple[list[torch.Tensor], list[LstmState]]]
-        results = {direction: ([], []) for direction in directions}
         vectors = [inputs[direction] for direction in directions]
-        parts = [self.part(states, direction) for direction in directions]
-        starts = [[state.index_select(1, packing.order) for state in part] for part in parts]
+        if not packing.n_tokens:
+            return [[rows] * self.num_layers for rows in vectors], ()
+        starts = [self.part(state, directions).index_select(2, packing.order) for state in states]
+        results: list[list[torch.Tensor]] = [[] for _ in directions]
+        last_states: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
         for index in range(self.num_layers):
             vectors = [self.drop(rows, packing) for rows in vectors]
             lstms = [self.layer(direction, index) for direction in directions]
-            of_layer = [(outputs[index], cells[index]) for outputs, cells in starts]
-            ran = run_layers(lstms, vectors, packing, of_layer, self.recurrent_dropout)
-            outputs = [output for output, _ in ran]  # (n_tokens, projection_dim) each
+            start = starts[0][:, index], starts[1][:, index]
+            outputs, last = run_layers(lstms, vectors, packing, start, self.recurrent_dropout)
             if self.use_skip_connections and index > 0:
                 # Plus the layer's input after dropout
                 outputs = [output + rows for output, rows in zip(outputs, vectors)]
-            for direction, output, (_, last_state) in zip(directions, outputs, ran):
-                results[direction][0].append(output)
-                results[direction][1].append(last_state)
-            vectors = outputs
-        return results
+            for of_direction, output in zip(results, outputs):
+                of_direction.append(output)
+            for of_layers, state in zip(last_states, last):
+                of_layers.append(state)
+            vectors = list(outputs)
+        return results, last_states
 
-    def part(self, states: States, direction: str) -> States:
-        """Return views of a direction's outputs and cells, shape `(n_layers, n_rows, dim)` each."""
-        place = list(self.directions).index(direction)
-        outputs, cells = (state.chunk(len(self.directions), 2)[place] for state in states)
-        return outputs, cells
+    def part(self, state: torch.Tensor, directions: Sequence[str]) -> torch.Tensor:
+        """Return a view of directions' states, shape `(n_directions, n_layers, n_rows, dim)`."""
+        all_directions = state.unflatten(2, (len(self.directions), -1)).permute(2, 0, 1, 3)
+        return all_directions[self.directions.index(directions[0]) :][: len(directions)]

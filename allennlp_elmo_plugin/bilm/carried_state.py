@@ -4,7 +4,7 @@ from typing import Literal
 
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors
+from allennlp_elmo_plugin.bilm.model_call import lasting_tensors
 
 InitialState = Literal["carried", "settled", "zero"]
 States = tuple[torch.Tensor, torch.Tensor]

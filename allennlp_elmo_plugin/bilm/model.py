@@ -9,15 +9,12 @@ from allennlp_elmo_plugin.bilm.bilstm import BiLstm
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import PRECISIONS
-from allennlp_elmo_plugin.bilm.kernels.memory import keep_freed_memory
-from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, glorot_uniform_
+from allennlp_elmo_plugin.bilm.model_call import is_plain, model_call
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
 Lengths = Sequence[int] | torch.Tensor | None
-
-keep_freed_memory()
 
 
 class BiLmOutput(NamedTuple):
@@ -157,10 +154,13 @@ class BiLm(torch.nn.Module):
             packing_reverse = _packing(tokens_reverse, lengths_reverse, packing)
             # One call, so that words that both directions read are computed once
             packed = torch.cat([packed, packing_reverse.pack(tokens_reverse)])
+        encoder = self._token_embedder
         if character_ids is None:
-            vectors = self._token_embedder(packed)
+            vectors = encoder(packed)
+        elif is_plain(encoder, CharacterEncoder):
+            vectors = encoder.encode(character_ids).index_select(0, packed)  # type: ignore[operator]
         else:
-            vectors = self._token_embedder(character_ids, packed)
+            vectors = encoder(character_ids.index_select(0, packed))
         if packing_reverse is None:
             return self.run(vectors, packing, carried)
         vectors, reverse = vectors.split([packing.n_tokens, packing_reverse.n_tokens])
@@ -206,11 +206,34 @@ class BiLm(torch.nn.Module):
         """
         inputs, packings = {"forward": vectors}, {"forward": packing}
         if self.options.bidirectional:
-            if reverse is None:
-                reverse = vectors.index_select(0, packing.reversal), packing
-            inputs["backward"], packings["backward"] = reverse
-        outputs = self._elmo_lstm(inputs, packings, carried)
+            own = reverse or (vectors.index_select(0, packing.reversal), packing)
+            inputs["backward"], packings["backward"] = own
+        if is_plain(self._elmo_lstm, BiLstm):
+            outputs = self._elmo_lstm.run(inputs, packings, carried)
+        elif reverse is None:
+            outputs = self._run_padded(vectors, packing, carried)
+        else:
+            raise ValueError(
+                "the LSTM was replaced or has a hook, which can't read another text backwards"
+            )
         return BiLmOutput({key: [inputs[key], *outputs[key]] for key in inputs}, packings)
+
+    @property
+    def _has_own_lstm(self) -> bool:
+        return type(self._elmo_lstm) is BiLstm and "forward" not in vars(self._elmo_lstm)
+
+    def _run_padded(
+        self, vectors: torch.Tensor, packing: PackedBatch, carried: CarriedState | None
+    ) -> dict[str, list[torch.Tensor]]:
+        """Call an LSTM that has a hook, or a module with AllenNLP's interface in its place."""
+        start = [carried] if self._has_own_lstm else []
+        # (n_layers, batch_size, timesteps, n_directions * projection_dim)
+        padded = self._elmo_lstm(packing.unpack([vectors]), packing.mask(), *start)
+        directions, outputs = self.options.directions, {}
+        for direction, layers in zip(directions, padded.chunk(len(directions), -1)):
+            order = packing.reversal if direction == "backward" else slice(None)
+            outputs[direction] = [packing.pack(layer)[order] for layer in layers]
+        return outputs
 
 
 def _packing(

@@ -1,5 +1,6 @@
 """The options of a language model, as bilm-tf's options.json has them."""
 
+import functools
 import json
 import logging
 import reprlib
@@ -151,29 +152,16 @@ class BiLmOptions:
         null have bilm-tf's defaults. Without `bidirectional`, options with `unroll_steps`, which
         bilm-tf's training writes, mean forward only; the published ones mean both directions.
         """
-
-        def error(key: str, message: str) -> ValueError:
-            return ValueError(f'{source}: "{escaped(key)}" {message}')
-
-        def take(kind: Any) -> dict[str, Any]:
-            arguments = {}
-            for option in fields(kind):
-                key = option.metadata.get("key")
-                if key in remaining:
-                    text, is_right = option.metadata["rule"]
-                    arguments[option.name] = value = remaining.pop(key)
-                    if not is_right(value):
-                        raise error(key, f"must be {text}, but is {reprlib.repr(value)}")
-                elif key is not None and option.default is MISSING:
-                    raise error(key, "is missing; bilm-tf's options.json always has it")
-            return arguments
-
-        remaining = {key: value for key, value in flatten(values).items() if value is not None}
+        error = functools.partial(_error, source)
+        flat = {key: value for key, value in flatten(values).items() if value is not None}
+        flat.setdefault("bidirectional", "unroll_steps" not in values)
+        has_char_cnn = values.get("char_cnn") is not None
+        if has_char_cnn:
+            flat.setdefault("char_cnn.activation", "relu")
         for section in _SECTIONS:
-            if section in remaining:
+            if section in flat:
                 raise error(section, "must be a JSON object {...}")
-        remaining.setdefault("bidirectional", "unroll_steps" not in values)
-        n_characters = remaining.pop("char_cnn.n_characters", N_CHARACTERS)
+        n_characters = flat.pop("char_cnn.n_characters", N_CHARACTERS)
         if n_characters not in (N_CHARACTERS - 1, N_CHARACTERS):
             raise error(
                 "char_cnn.n_characters",
@@ -181,22 +169,24 @@ class BiLmOptions:
                 f"is {reprlib.repr(n_characters)}; models with their own set of characters, such "
                 "as cl-tohoku's Japanese ELMo, need the program that trained them",
             )
-        own, char_cnn = take(cls), None
-        if values.get("char_cnn") is not None:
-            remaining.setdefault("char_cnn.activation", "relu")
-            arguments = take(CharCnnOptions)
+        own, char_cnn = _arguments(cls, flat, source), None
+        if has_char_cnn:
+            arguments = _arguments(CharCnnOptions, flat, source)
             filters = tuple(map(tuple, arguments.pop("filters")))
             char_cnn = CharCnnOptions(filters, **arguments)
             width, most = max(filters)[0], char_cnn.max_characters_per_token
             if width > most:
                 raise error("char_cnn.filters", f"has width {width}, more than {most} characters")
-        for key in remaining:
+        kinds = cls, CharCnnOptions
+        known = {option.metadata.get("key") for kind in kinds for option in fields(kind)}
+        training = {key: value for key, value in flat.items() if key not in known}
+        for key in training:
             if key.startswith(_SECTIONS):
                 raise error(key, "is not known")
-        unknown = [escaped(key) for key in remaining if key not in _TRAINING_KEYS]
+        unknown = [escaped(key) for key in training if key not in _TRAINING_KEYS]
         if unknown:
             logger.warning("%s: keys that nothing here uses: %s", source, reprlib.repr(unknown))
-        options = cls(**own, char_cnn=char_cnn, training=remaining)
+        options = cls(**own, char_cnn=char_cnn, training=training)
         if options.projection_dim > options.lstm_dim:
             text = f'({options.projection_dim}) must not exceed "lstm.dim" ({options.lstm_dim})'
             raise error("lstm.projection_dim", text)
@@ -234,6 +224,25 @@ class BiLmOptions:
         """Write an options.json atomically."""
         with atomic_file(path) as staged:
             Path(staged).write_text(json.dumps(self.to_dict(), indent=2) + "\n", "utf-8")
+
+
+def _error(source: str, key: str, message: str) -> ValueError:
+    return ValueError(f'{source}: "{escaped(key)}" {message}')
+
+
+def _arguments(kind: Any, flat: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return the arguments of a dataclass of options, checked."""
+    arguments = {}
+    for option in fields(kind):
+        key: Any = option.metadata.get("key")
+        if key in flat:
+            text, is_right = option.metadata["rule"]
+            if not is_right(flat[key]):
+                raise _error(source, key, f"must be {text}, but is {reprlib.repr(flat[key])}")
+            arguments[option.name] = flat[key]
+        elif key is not None and option.default is MISSING:
+            raise _error(source, key, "is missing; bilm-tf's options.json always has it")
+    return arguments
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,12 +1,11 @@
 """Indexing that leaves the padding of a batch out of the computation."""
 
-import functools
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels.memory import copy_to
+from allennlp_elmo_plugin.bilm.model_call import copy_to
 
 
 class PackedBatch:
@@ -53,16 +52,11 @@ class PackedBatch:
         split = index.split([len(part) for part in parts])
         self.lengths, self.order, self.last, self.row = split[:4]
         self.forward_step, self.backward_step, self.reversal = split[4:7]
-        self._starts = split[7]
+        self.starts = split[7].int()
 
     @property
     def n_tokens(self) -> int:
         return self.row.size(0)
-
-    @functools.cached_property
-    def starts(self) -> torch.Tensor:
-        """Where each step begins, `int32`, if the initial states' rows come before the tokens'."""
-        return self._starts.int()
 
     def pack(self, tokens: torch.Tensor) -> torch.Tensor:
         """From shape `(batch_size, timesteps, ...)` to `(n_tokens, ...)`, in forward order."""

@@ -10,8 +10,8 @@ import torch
 from allennlp_elmo_plugin.bilm.carried_state import InitialState
 from allennlp_elmo_plugin.bilm.characters import check_sentences, sentences_to_character_ids
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import Precision
-from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, refuse_graphs
 from allennlp_elmo_plugin.bilm.model import BiLmOutput
+from allennlp_elmo_plugin.bilm.model_call import is_plain, refuse_graphs
 from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm, padded_layers
 from allennlp_elmo_plugin.elmo.scalar_mix import ScalarMix
 

@@ -11,13 +11,12 @@ from typing import Any, get_args
 
 import torch
 
-from allennlp_elmo_plugin.bilm.bilstm import BiLstm
+from allennlp_elmo_plugin.bilm.cached_value import CachedValue, CachingModule
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState, InitialState
 from allennlp_elmo_plugin.bilm.characters import CharacterTable, sentences_to_character_ids
-from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, CachingModule
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import Precision
-from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, model_call
 from allennlp_elmo_plugin.bilm.model import BiLm, BiLmOutput
+from allennlp_elmo_plugin.bilm.model_call import is_plain, model_call
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.elmo.elmo_character_encoder import (
@@ -136,28 +135,6 @@ class ElmoBiLm(CachingModule, BiLm):
         bounded = [[begin, *words, end] for words in sentences]
         return self.run_words(bounded, carried=self.start())
 
-    def run(
-        self,
-        vectors: torch.Tensor,
-        packing: PackedBatch,
-        carried: CarriedState | None = None,
-        reverse: tuple[torch.Tensor, PackedBatch] | None = None,
-    ) -> BiLmOutput:
-        """Run the LSTM layers, or a module with AllenNLP's interface that has replaced them."""
-        if self._has_own_lstm or reverse is not None:
-            return super().run(vectors, packing, carried, reverse)
-        # (n_layers, batch_size, timesteps, n_directions * projection_dim)
-        padded = self._elmo_lstm(packing.unpack([vectors]), packing.mask())
-        directions, layers = self.options.directions, {}
-        for direction, outputs in zip(directions, padded.chunk(len(directions), -1)):
-            order = packing.reversal if direction == "backward" else slice(None)
-            layers[direction] = [layer[order] for layer in (vectors, *map(packing.pack, outputs))]
-        return BiLmOutput(layers, dict.fromkeys(layers, packing))
-
-    @property
-    def _has_own_lstm(self) -> bool:
-        return type(self._elmo_lstm) is BiLstm and "forward" not in vars(self._elmo_lstm)
-
     def _cached_vectors(self, word_inputs: torch.Tensor | None) -> dict[str, torch.Tensor] | None:
         """Return what the character encoder does, if all words are in `vocab_to_cache`."""
         if self._word_embedding is None or word_inputs is None:
@@ -174,7 +151,7 @@ class ElmoBiLm(CachingModule, BiLm):
         return {"token_embedding": vectors, "mask": mask}
 
     def _has_plain_encoder(self) -> bool:
-        return any(is_plain(self._token_embedder, kind) for kind in _ENCODERS.values())
+        return is_plain(self._token_embedder, *_ENCODERS.values())
 
     def _embed_words(self, sentences: Sequence[Sequence[str]]) -> tuple[torch.Tensor, PackedBatch]:
         if self._has_plain_encoder():

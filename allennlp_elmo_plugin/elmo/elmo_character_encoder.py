@@ -1,6 +1,7 @@
 """AllenNLP's `_ElmoCharacterEncoder`: checks, completes and encodes ELMo's character ids."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 import torch
@@ -17,6 +18,7 @@ from allennlp_elmo_plugin.bilm.characters import (
 )
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.atomic import PathLike
+from allennlp_elmo_plugin.files.json_file import read_json_object
 from allennlp_elmo_plugin.pretrained.checkpoints.layout import ModelFiles
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import load
@@ -40,25 +42,25 @@ class ElmoCharacterEncoder(CharacterEncoder):
         requires_grad: bool = False,
         opened: tuple[BiLmOptions, ModelFiles] | None = None,
     ) -> None:
-        if opened is not None:  # The language model loads the parameters.
-            self._make(*opened, requires_grad)
-            return
-        with find_model(options_file, weight_file) as files, files.open() as (options, weights):
-            encoder_only = replace(options, n_layers=0)
-            self._make(options, files, requires_grad)
-            modules = torch.nn.ModuleDict({"_token_embedder": self})
-            load(modules, datasets(encoder_only), weights, parts=("char_embed", "CNN"))
-
-    def _make(self, options: BiLmOptions, files: ModelFiles, requires_grad: bool) -> None:
-        if options.char_cnn is None:
-            raise ValueError('the options have no "char_cnn", but Elmo reads characters')
-        dim, project = options.projection_dim, options.project_characters
-        super().__init__(options.char_cnn, dim, project, "meta")
+        with ExitStack() as stack:
+            if opened is None:
+                files = stack.enter_context(find_model(options_file, weight_file))
+                options, weights = stack.enter_context(files.open())
+            else:  # The language model loads the parameters.
+                options, files = opened
+            if options.char_cnn is None:
+                raise ValueError('the options have no "char_cnn", but Elmo reads characters')
+            dim, project = options.projection_dim, options.project_characters
+            super().__init__(options.char_cnn, dim, project, "meta")
+            if opened is None:
+                modules = torch.nn.ModuleDict({"_token_embedder": self})
+                table = datasets(replace(options, n_layers=0))
+                load(modules, table, weights, parts=("char_embed", "CNN"))
+            # Programs read these attributes of AllenNLP's class.
+            self._options = read_json_object(files.options) if files.is_pair else options.to_dict()
+        self._weight_file = str(files.weights)
         self.requires_grad = requires_grad
         self.requires_grad_(requires_grad)
-        # Programs read these attributes of AllenNLP's class.
-        self._options = options.to_dict()
-        self._weight_file = str(files.weights)
         words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]
         rows = words_to_character_ids(words, options.char_cnn.max_characters_per_token)
         for name, ids in zip(("beginning", "end"), torch.from_numpy(rows).long()):

@@ -6,13 +6,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from allennlp_elmo_plugin.bilm.character_encoder import WORDS_AT_ONCE
+from allennlp_elmo_plugin.bilm.character_encoder import WORDS_AT_ONCE, EncoderWeights
 from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE, END_SENTENCE
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import padded_rows
-from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
+from allennlp_elmo_plugin.bilm.model_call import model_call
 from allennlp_elmo_plugin.elmo.elmo_character_encoder import ElmoCharacterEncoder
 from allennlp_elmo_plugin.pretrained.checkpoints import many_langs
-from allennlp_elmo_plugin.pretrained.checkpoints.layout import ModelFiles
 
 # Neither UTF-8 nor a row of character ids begins with this byte.
 _WORD = b"\xff"
@@ -30,8 +29,11 @@ class ManyLangsEncoder(ElmoCharacterEncoder):
     reads_bytes = False
     _word_embedding_weights: torch.Tensor
 
-    def _make(self, options: Any, files: ModelFiles, requires_grad: bool) -> None:
-        super()._make(options, files, requires_grad)
+    def __init__(
+        self, options_file: None, weight_file: None, requires_grad: bool, opened: tuple[Any, Any]
+    ) -> None:
+        super().__init__(options_file, weight_file, requires_grad, opened)
+        options, _ = opened
         self._words, self._characters = options.words, options.characters
         self._max_characters = options.max_characters
         del self._char_embedding_weights
@@ -52,13 +54,13 @@ class ManyLangsEncoder(ElmoCharacterEncoder):
     def embed_words(self, words: Sequence[str]) -> torch.Tensor:
         return self._embed([_WORD + word.encode("utf-8", "surrogatepass") for word in words])
 
-    def _encode(self, spellings: list[bytes], prepared: Any) -> torch.Tensor:
+    def _spelled(self, spellings: list[bytes], weights: EncoderWeights) -> torch.Tensor:
         words = [_word_of(spelling)[: self._max_characters - 2] for spelling in spellings]
         starts = range(0, max(1, len(words)), WORDS_AT_ONCE)
         parts = (words[start : start + WORDS_AT_ONCE] for start in starts)
-        return torch.cat([self._encode_words(part, prepared) for part in parts])
+        return torch.cat([self._encode_words(part, weights) for part in parts])
 
-    def _encode_words(self, words: list[str], prepared: Any) -> torch.Tensor:
+    def _encode_words(self, words: list[str], weights: EncoderWeights) -> torch.Tensor:
         device, of_words = self._word_embedding_weights.device, None
         if self._words:
             unknown = self._words[many_langs.UNKNOWN]
@@ -66,10 +68,10 @@ class ManyLangsEncoder(ElmoCharacterEncoder):
             rows = torch.tensor(word_ids, dtype=torch.long, device="cpu")
             of_words = self._word_embedding_weights[rows.to(device)]  # (len(words), word_dim)
             if not self.options.filters:
-                return self._linear(-1, padded_rows(of_words), prepared)[: len(words)]
+                return weights.linear[-1](padded_rows(of_words))[: len(words)]
         ids, distinct = self._character_ids(words)
         tables = self._tables(self._char_embedding_weights[distinct.to(device)])
-        return self.encode(ids.to(device), prepared, tables, 0, of_words)
+        return self._encode_part(ids.to(device), weights._replace(tables=tables), 0, of_words)
 
     def _character_ids(self, words: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
         """

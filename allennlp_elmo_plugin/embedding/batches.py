@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences
-from allennlp_elmo_plugin.bilm.kernels.memory import copy_to
-from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
+from allennlp_elmo_plugin.bilm.model_call import copy_to, model_call
 from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.progress import step_bar
 

@@ -153,12 +153,12 @@ class CorpusEmbedder:
             # The rounding of a word's vector depends on the words that are encoded with it: those
             # of its part, or of an early part, from which the vector is kept.
             encoder = self._bilm.token_layer
-            encoder.forget_words()
-            n_kept = encoder.n_kept_words
+            encoder.word_cache.forget()
+            n_kept = encoder.word_cache.n_kept
             try:
                 return self._embed_parts(lines, folder)
             finally:
-                encoder.forget_words(n_kept)
+                encoder.word_cache.forget(n_kept)
                 if self.num_shards == 1 and not folder.has_parts():
                     folder.remove()
 
@@ -241,11 +241,11 @@ class CorpusEmbedder:
         """Embed the lines of a part, after keeping the words of the first parts for all parts."""
         encoder = self._bilm.token_layer
         while common:
-            encoder.forget_words()
+            encoder.word_cache.forget()
             words = common.pop(0)
-            if encoder.n_kept_words < MAX_CACHED_WORDS // 2:
+            if encoder.word_cache.n_kept < MAX_CACHED_WORDS // 2:
                 encoder.keep_words(words)
-        encoder.forget_words()
+        encoder.word_cache.forget()
         lengths = [len(line.words) for line in lines]
         chosen = batches.batches_by_length(lengths, self.batch_tokens, self.batch_size)
         if self._is_carried and self.batch_size:

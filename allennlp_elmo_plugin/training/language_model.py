@@ -9,8 +9,8 @@ import torch
 from allennlp_elmo_plugin.analysis.sentence_probabilities import perplexity_of
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
 from allennlp_elmo_plugin.bilm.characters import END_SENTENCE_WORD
-from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.bilm.model import BiLm
+from allennlp_elmo_plugin.bilm.model_call import model_call
 from allennlp_elmo_plugin.bilm.options import BiLmOptions, set_options
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
 from allennlp_elmo_plugin.exits import Terminated, noted_signals
 from allennlp_elmo_plugin.files.atomic import LateErrorFile, PathLike, atomic_file, output_folder
 from allennlp_elmo_plugin.files.json_file import to_json
@@ -24,6 +23,7 @@ from allennlp_elmo_plugin.progress import progress_bar
 from allennlp_elmo_plugin.text.vocabulary import write_vocabulary_file
 from allennlp_elmo_plugin.training.evaluation import Metrics, evaluate
 from allennlp_elmo_plugin.training.language_model import LanguageModel
+from allennlp_elmo_plugin.training.memory import keep_memory_of_training
 from allennlp_elmo_plugin.training.optimizer import Adagrad, Adam, clip_grad_norm_
 from allennlp_elmo_plugin.training.processes import (
     average_dense_gradients,

@@ -9,10 +9,10 @@ from allennlp_elmo_plugin.bilm import bilstm
 from allennlp_elmo_plugin.bilm.bilstm import BiLstm
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import has_onednn
-from allennlp_elmo_plugin.bilm.kernels.parallel import run_in_parallel
 from allennlp_elmo_plugin.bilm.lstm import run_layers
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
+from allennlp_elmo_plugin.bilm.parallel import run_in_parallel
 
 LSTM = {"cell_clip": 3, "dim": 6, "n_layers": 2, "proj_clip": 3, "projection_dim": 4}
 OPTIONS = BiLmOptions.from_dict({"n_tokens_vocab": 10, "bidirectional": True, "lstm": LSTM})
@@ -39,7 +39,7 @@ def test_is_its_layers_one_after_the_other(rows, skip, dropout, needs_grad):
     start = torch.randn(2, n_rows, 8) / 4, torch.randn(2, n_rows, 12) / 4
     carried = CarriedState(start)
     torch.manual_seed(1)
-    outputs = lstm(inputs, packings, carried)
+    outputs = lstm.run(inputs, packings, carried)
     # (n_layers, n_rows, n_directions * size)
     expected_states = [state.clone() for state in start]
     torch.manual_seed(1)
@@ -48,9 +48,9 @@ def test_is_its_layers_one_after_the_other(rows, skip, dropout, needs_grad):
         for index in range(2 if packing.n_tokens else 0):
             vectors = lstm.drop(vectors, packing)
             states = [state[index].chunk(2, 1)[key == "backward"] for state in expected_states]
-            before = tuple(state[packing.order] for state in states)
-            ((output, last),) = run_layers([lstm.layer(key, index)], [vectors], packing, [before])
-            for state, value in zip(states, last):
+            before = tuple(state[packing.order].unsqueeze(0) for state in states)
+            (output,), last = run_layers([lstm.layer(key, index)], [vectors], packing, before)
+            for state, (value,) in zip(states, last):
                 state[packing.order] = value
             vectors = output + vectors if skip and index else output
             torch.testing.assert_close(outputs[key][index], vectors)
@@ -76,7 +76,7 @@ def run_lstm(lstm, n_threads):
     torch.manual_seed(1)
     inputs = {key: torch.randn(packing.n_tokens, lstm.input_size) for key in DIRECTIONS}
     carried = CarriedState()
-    outputs = lstm(inputs, dict.fromkeys(DIRECTIONS, packing), carried)
+    outputs = lstm.run(inputs, dict.fromkeys(DIRECTIONS, packing), carried)
     return [*outputs["forward"], *outputs["backward"], *carried.states]
 
 

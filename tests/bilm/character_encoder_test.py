@@ -6,6 +6,7 @@ import torch
 from allennlp_elmo_plugin.bilm import character_encoder as module
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
 from allennlp_elmo_plugin.bilm.characters import CharacterTable
+from allennlp_elmo_plugin.bilm.kernels import ngrams
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import has_onednn
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
 from tests.support.pretend_gpu import check_on_gpu
@@ -31,8 +32,8 @@ def encode_directly(encoder, ids):
 @pytest.mark.parametrize("trained", [".*", "char_emb", "0.weight", "conv_.*bias", "high|proj"])
 def test_values_and_gradient(activation, filters, n_highway, trained, monkeypatch):
     """For some parameters, over two calls, the second of which computes its gradient twice."""
-    monkeypatch.setattr(module, "_CHUNK", 500)  # several chunks
-    monkeypatch.setattr(module, "_FEW_WORDS", 4)  # several lengths
+    monkeypatch.setattr(ngrams, "_CHUNK", 500)  # several chunks
+    monkeypatch.setattr(ngrams, "_FEW_WORDS", 4)  # several lengths
     torch.manual_seed(0)
     encoder = CharacterEncoder(CharCnnOptions(filters, activation, 3, n_highway), 5).double()
     assert (encoder._projection is None) == (filters == ((2, 5),))
@@ -56,17 +57,22 @@ def test_values_and_gradient(activation, filters, n_highway, trained, monkeypatc
     torch.testing.assert_close([weight.grad for weight in parameters], expected)
 
 
-def counted(max_cached_words=0):
-    """An encoder, and a list of how many words each call of its `encode` had."""
+def counted(monkeypatch, max_cached_words=0):
+    """An encoder, and a list of how many words it encoded at a time."""
     encoder = CharacterEncoder(CharCnnOptions(((1, 4), (2, 3)), "relu", 3, 1), 5)
     encoder.max_cached_words = max_cached_words
-    encode, counts = encoder.encode, []
-    encoder.encode = lambda ids, prepared: counts.append(len(ids)) or encode(ids, prepared)
+    encode, counts = ngrams.max_over_ngrams, []
+
+    def encode_and_count(ids, *others):
+        counts.append(len(ids))
+        return encode(ids, *others)
+
+    monkeypatch.setattr(ngrams, "max_over_ngrams", encode_and_count)
     return encoder, counts
 
 
-def test_equal_words_are_computed_once():
-    encoder, counts = counted()
+def test_equal_words_are_computed_once(monkeypatch):
+    encoder, counts = counted(monkeypatch)
     expected = encode_directly(encoder, IDS)
     # Of any type and layout
     for ids in (IDS, IDS.short(), IDS.t().contiguous().t(), torch.cat([IDS, IDS], 1)[:, :50]):
@@ -78,7 +84,7 @@ def test_equal_words_are_computed_once():
 
 
 def test_some_words_are_kept_by_ids_and_spellings_alike(monkeypatch):
-    encoder, counts = counted(max_cached_words=10)
+    encoder, counts = counted(monkeypatch, max_cached_words=10)
     with torch.no_grad():
         expected = encoder(IDS)  # ten words
         assert torch.equal(encoder.embed_words(WORDS), expected)
@@ -88,12 +94,12 @@ def test_some_words_are_kept_by_ids_and_spellings_alike(monkeypatch):
         assert counts == [10, 1, 1]
         monkeypatch.setattr(module, "WORDS_AT_ONCE", 3)
         encoder.keep_words(["a", "b", "c", "d", "e"])
-        assert encoder.n_kept_words == 6  # with "new"
+        assert encoder.word_cache.n_kept == 6  # with "new"
         encoder.embed_words(["x"])
-        encoder.forget_words()
+        encoder.word_cache.forget()
         encoder.embed_words(["d", "x"])
         assert counts[3:] == [3, 1, 1, 1]
-        encoder.forget_words(1)
+        encoder.word_cache.forget(1)
         encoder.embed_words(["d"])
         encoder.precision = "bfloat16"
         encoder.embed_words(["a"])

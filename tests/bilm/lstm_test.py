@@ -5,7 +5,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from allennlp_elmo_plugin.bilm import recurrence
+from allennlp_elmo_plugin.bilm.kernels import recurrence
 from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_layers
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
@@ -34,7 +34,9 @@ def make_inputs(lstm):
 
 
 def run(lstm, inputs, state, dropout=0.0, packing=PACKING):
-    return run_layers([lstm], [inputs], packing, [state], dropout)[0]
+    state = tuple(part.unsqueeze(0) for part in state)
+    (outputs,), last = run_layers([lstm], [inputs], packing, state, dropout)
+    return outputs, tuple(part[0] for part in last)
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, [7]])

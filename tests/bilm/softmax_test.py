@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from allennlp_elmo_plugin.bilm import softmax as module
+from allennlp_elmo_plugin.bilm.kernels import softmax_loss as module
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from tests.support.bilm_tf import REFERENCE

@@ -133,6 +133,24 @@ def test_a_forward_of_its_own_is_called(elmo_pair, name):
     assert_close(words, pair.ours(batch_to_ids([["a", "cat"]])))
 
 
+def test_a_hook_on_the_lstm_gets_what_allennlps_does(elmo_pair, files_of):
+    pair, seen = elmo_pair(), []
+    for elmo in pair:
+        elmo._elmo_lstm._elmo_lstm.register_forward_hook(lambda *call: seen.append(call[1:]))
+        elmo._elmo_lstm._elmo_lstm.register_forward_hook(lambda *call: call[2] / 2)
+    for batch in BATCHES:
+        assert_same(pair, batch)
+        (ours, output), (its, its_output) = seen
+        is_token = its[1].unsqueeze(-1)  # (batch_size, timesteps + 2, 1)
+        assert_close([ours[0], ours[1], output], [its[0] * is_token, its[1], its_output])
+        seen.clear()
+    # From the settled state, too
+    settled = ElmoBiLm(**files_of(), initial_state="settled")
+    expected = settled(TEXT)["activations"]
+    settled.lstm.register_forward_hook(lambda *call: None)
+    assert_close(settled(TEXT)["activations"], expected)
+
+
 def test_another_lstm_is_called(elmo_pair):
     pair = elmo_pair(keep_sentence_boundaries=True)
     other = elmo_pair("all positions").original._elmo_lstm._elmo_lstm

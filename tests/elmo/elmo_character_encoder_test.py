@@ -19,6 +19,7 @@ from tests.support.testing import write_random_elmo
 @pytest.mark.parametrize("size", SIZES)
 def test_equals_the_original(files_of, size):
     pair = make_pair(ElmoCharacterEncoder, original._ElmoCharacterEncoder, **files_of(size))
+    assert pair.ours._options == pair.original._options
     for ids in (TEXT, random_ids(7, 0, 3, 1, timesteps=8)):
         actual, expected = pair.ours(ids), pair.original(ids)
         # What stands at padding is masked by all users, and differs between AllenNLP's own ways.

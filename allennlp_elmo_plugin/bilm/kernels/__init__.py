@@ -1,1 +1,5 @@
-"""What makes the language model fast without changing its numbers."""
+"""
+What computes the language model, with its gradients: `recurrence.py` the steps of the LSTM,
+`ngrams.py` the convolutions over characters, `softmax_loss.py` the losses, `matrix_product.py` the
+products. `dispatch.py` chooses Triton's kernels where a GPU runs them.
+"""

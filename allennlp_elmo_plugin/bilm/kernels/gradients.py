@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.autograd import function as autograd_function
 
-from allennlp_elmo_plugin.bilm.kernels.model_call import without_autocast
+from allennlp_elmo_plugin.bilm.model_call import without_autocast
 
 
 def backward_once(backward: Callable[..., Any]) -> Any:

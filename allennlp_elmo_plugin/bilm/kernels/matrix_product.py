@@ -5,6 +5,7 @@ operator of torch's compiler, after checking that it returns the right numbers.
 
 import functools
 import warnings
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import torch
@@ -174,3 +175,15 @@ def stacked(*matrices: PreparedMatrix) -> torch.Tensor:
             stack = stack.mT.contiguous().mT  # The longer side is read in order.
         first._stacks[key] = stack
     return first._stacks[key]
+
+
+def linear_layer(
+    layer: torch.nn.Linear, precision: str, has_gradient: bool
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return a function of rows: a layer with its gradient, or laid out once for many calls."""
+    if has_gradient:
+        dtype = product_type(layer.weight, precision)
+        return lambda rows: Linear.apply(rows, layer.weight, layer.bias, dtype)
+    matrix = PreparedMatrix(layer.weight.t(), precision)
+    bias = layer.bias.detach().to(matrix.dtype)
+    return lambda rows: matrix.product(rows.to(matrix.dtype), bias).to(rows.dtype)

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from allennlp_elmo_plugin.bilm.kernels.gradients import backward_once
+from allennlp_elmo_plugin.bilm.kernels.ngrams import make_table
 
 # How many words a program of the backward pass has
 _WORDS_EACH = 4
@@ -117,13 +118,27 @@ def _backward(ids, grad, out, positions, grad_table, grad_bias, n_words, words_e
         tl.store(grad_bias + filters, total, is_filter & (place == 0))
 
 
-class MaxOverNgrams(torch.autograd.Function):
-    """
-    `activation(max over p of sum over j < width of table[ids[:, p + j], j] + bias)`, shape
-    `(n_words, n_filters)`, of character ids, shape `(n_words, length)`, a table, shape
-    `(n_characters, widest, n_filters)`, and a bias, shape `(n_filters,)`. `filters` are pairs of a
-    width and a number. A word's end has only `padding`. A wrong id gives NaN.
-    """
+def make_tables(embeddings: torch.Tensor, weights: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return one table of all filters, shape `(n_characters, widest, n_filters)`."""
+    widest = max(weight.size(2) for weight in weights)
+    padded = [torch.nn.functional.pad(weight, (0, widest - weight.size(2))) for weight in weights]
+    return [make_table(embeddings, torch.cat(padded))]
+
+
+def max_over_ngrams(
+    ids: torch.Tensor,
+    tables: Sequence[torch.Tensor],
+    bias: torch.Tensor,
+    filters: Sequence[tuple[int, int]],
+    activation: str,
+    padding: int,
+) -> tuple[torch.Tensor, None]:
+    """Do what `ngrams.max_over_ngrams` does. A wrong id gives NaN."""
+    return _MaxOverNgrams.apply(ids, *tables, bias, filters, activation, padding), None
+
+
+class _MaxOverNgrams(torch.autograd.Function):
+    """`max_over_ngrams` with its gradient."""
 
     @staticmethod
     def forward(

@@ -18,13 +18,15 @@ import triton
 import triton.language as tl
 
 from allennlp_elmo_plugin.bilm.kernels.gradients import backward_once, may_overwrite_saved
+from allennlp_elmo_plugin.bilm.kernels.recurrence import Clips, LstmState, LstmWeights
+from allennlp_elmo_plugin.bilm.packing import PackedBatch
+
+TRAINS_TOGETHER = True
 
 # The inputs' part of the gates is computed for as many steps ahead as fit into this size.
 _MAX_GATES_BYTES = 2**28
 # Parts of the sum of a long product
 _SPLIT = 8
-
-Clips = tuple[float | None, float | None]
 
 
 @triton.jit
@@ -295,26 +297,25 @@ def _launch(
         )  # fmt: skip
 
 
-def run_stacked(
+def _run_stacked(
     inputs: torch.Tensor,
     weights: Sequence[torch.Tensor],
-    state: tuple[torch.Tensor, torch.Tensor],
-    batch_sizes: list[int],
-    starts: torch.Tensor,
+    state: LstmState,
+    packing: PackedBatch,
     clips: Clips,
     save: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """
     Run layers of one shape over packed inputs, shape `(n_layers, n_tokens, in_dim)`. Weights have
     the shapes `(n_layers, 4 * dim, in_dim)`, `(n_layers, 4 * dim, projection_dim)`, `(n_layers, 4 *
-    dim)` and `(n_layers, projection_dim, dim)`, and the type of the inputs. `starts` are those of
-    `PackedBatch`.
+    dim)` and `(n_layers, projection_dim, dim)`, and the type of the inputs.
 
     Return outputs, shape `(n_layers, n_sequences + n_tokens, projection_dim)`, which begin with the
     initial ones; cells in float32, after each sequence's last token, or with `save` in the shape of
     outputs; gates and what was projected, of all tokens if they are saved.
     """
     weight_input, weight_state, bias, projection = weights
+    batch_sizes, starts = packing.batch_sizes, packing.starts
     n_layers, n_tokens = inputs.shape[:2]
     n_rows, (out, dim) = batch_sizes[0], projection.shape[1:]
     outputs = inputs.new_empty(n_layers, n_rows + n_tokens, out)
@@ -349,11 +350,32 @@ def run_stacked(
     return outputs, cells, gates, hidden
 
 
-class StackedRecurrence(torch.autograd.Function):
+def run(
+    layers: Sequence[LstmWeights],
+    inputs: Sequence[torch.Tensor],
+    packing: PackedBatch,
+    state: LstmState,
+    has_gradient: bool,
+) -> tuple[Any, torch.Tensor]:
+    """Do what `recurrence.run` does."""
+    first, *others = layers
+    if has_gradient:
+        tensors = (each for rows, layer in zip(inputs, layers) for each in (rows, *layer.weights))
+        ran = _StackedRecurrence.apply(state, packing, first.clips, first.dtype, *tensors)
+        return ran[:-1], ran[-1]
+    if (*others,) not in first.stacks:
+        of_layers = zip(*(layer.weights for layer in layers))
+        first.stacks[(*others,)] = [torch.stack(each).to(first.dtype) for each in of_layers]
+    weights, rows = first.stacks[(*others,)], torch.stack([*inputs]).to(first.dtype)
+    outputs, cells, *_ = _run_stacked(rows, weights, state, packing, first.clips)
+    return outputs[:, packing.batch_sizes[0] :].to(cells.dtype), cells
+
+
+class _StackedRecurrence(torch.autograd.Function):
     """
-    `run_stacked` with its gradient, which stops at the initial state. `tensors` are, of one layer
-    after the other, the inputs, shape `(n_tokens, in_dim)`, and the four weights; `last` is that of
-    `PackedBatch`. Products have the type `dtype`. Return each layer's outputs, shape `(n_tokens,
+    `_run_stacked` with its gradient, which stops at the initial state. `tensors` are, of one layer
+    after the other, the inputs, shape `(n_tokens, in_dim)`, and the four weights. Products have the
+    type `dtype`. Return each layer's outputs, shape `(n_tokens,
     projection_dim)`, and the cells after each sequence's last token, shape `(n_layers, n_sequences,
     dim)`.
     """
@@ -361,32 +383,31 @@ class StackedRecurrence(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        state: tuple[torch.Tensor, torch.Tensor],
-        batch_sizes: list[int],
-        starts: torch.Tensor,
-        last: torch.Tensor,
+        state: LstmState,
+        packing: PackedBatch,
         clips: Clips,
         dtype: torch.dtype,
         *tensors: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
         inputs, *weights = (torch.stack(tensors[kind::5]).to(dtype) for kind in range(5))
-        ran = run_stacked(inputs, weights, state, batch_sizes, starts, clips, save=True)
-        ctx.save_for_backward(starts, inputs, *weights, *ran)
+        ran = _run_stacked(inputs, weights, state, packing, clips, save=True)
+        ctx.save_for_backward(inputs, *weights, *ran)
         cell_clip, proj_clip = clips
         if proj_clip is not None:  # rounded like the outputs
             proj_clip = torch.tensor(proj_clip, dtype=dtype, device="cpu").item()
-        ctx.batch_sizes, ctx.clips = batch_sizes, (cell_clip, proj_clip)
-        outputs, cells = ran[0][:, batch_sizes[0] :], ran[1]
-        last_cells = cells.index_select(1, last + batch_sizes[0])
+        ctx.packing, ctx.clips = packing, (cell_clip, proj_clip)
+        n_rows = packing.batch_sizes[0]
+        outputs, cells = ran[0][:, n_rows:], ran[1]
+        last_cells = cells.index_select(1, packing.last + n_rows)
         ctx.mark_non_differentiable(last_cells)
         return *outputs.to(tensors[0].dtype), last_cells
 
     @backward_once
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         # Read once: gradient checkpointing frees them after that.
-        starts, inputs, weight_input, weight_state, _, projection, *ran = ctx.saved_tensors
+        inputs, weight_input, weight_state, _, projection, *ran = ctx.saved_tensors
         outputs, cells, gates, hidden = ran
-        batch_sizes: list[int] = ctx.batch_sizes
+        batch_sizes: list[int] = ctx.packing.batch_sizes
         n_layers, n_tokens = inputs.shape[:2]
         n_rows, (out, dim) = batch_sizes[0], projection.shape[1:]
         if not may_overwrite_saved():
@@ -397,8 +418,8 @@ class StackedRecurrence(torch.autograd.Function):
             _backward_steps, _block_rows(n_rows), ctx.clips, gates, weight_state.mT.contiguous(),
             projection.mT.contiguous(), outputs, cells, grad_outputs, grad_projected,
             cells.new_zeros(n_layers, n_rows, dim), cells.new_empty(_SPLIT, n_layers, n_rows, out),
-            starts, n_steps=len(batch_sizes), n_layers=n_layers, n_rows=n_rows, n_tokens=n_tokens,
-            DIM=dim, OUT=out,
+            ctx.packing.starts, n_steps=len(batch_sizes), n_layers=n_layers, n_rows=n_rows,
+            n_tokens=n_tokens, DIM=dim, OUT=out,
         )  # fmt: skip
         grad_gates = gates
         if batch_sizes[-1] == n_rows:
@@ -414,7 +435,7 @@ class StackedRecurrence(torch.autograd.Function):
         }
         results: list[Any] = [[None] * n_layers] * 5
         for kind, (left, right) in products.items():
-            if any(ctx.needs_input_grad[6 + kind :: 5]):
+            if any(ctx.needs_input_grad[4 + kind :: 5]):
                 results[kind] = torch.bmm(left, right).float()
         results[3] = grad_gates.sum(1, dtype=torch.float32)
-        return (*[None] * 6, *itertools.chain(*zip(*results)))
+        return (*[None] * 4, *itertools.chain(*zip(*results)))

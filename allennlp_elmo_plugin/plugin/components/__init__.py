@@ -6,7 +6,7 @@ from allennlp_elmo_plugin.plugin.components.bidirectional_lm_predictor import (
 )
 from allennlp_elmo_plugin.plugin.components.elmo_indexer import ELMoTokenCharactersIndexer
 from allennlp_elmo_plugin.plugin.components.elmo_output_encoder import ElmoOutputEncoder
-from allennlp_elmo_plugin.plugin.components.elmo_token_embedder import Elmo, ElmoTokenEmbedder
+from allennlp_elmo_plugin.plugin.components.elmo_token_embedder import ElmoTokenEmbedder
 from allennlp_elmo_plugin.plugin.components.padded_lstm import PaddedLstm
 from allennlp_elmo_plugin.plugin.components.truncated_bptt_data_loader import (
     TruncatedBpttDataLoader,

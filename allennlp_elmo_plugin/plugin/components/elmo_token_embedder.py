@@ -1,6 +1,5 @@
-"""`Elmo` for models of AllenNLP, and their token embedder."""
+"""`from_params` of `Elmo`, for models of AllenNLP, and their token embedder."""
 
-import functools
 from typing import Any, Optional
 
 import torch
@@ -11,19 +10,19 @@ from allennlp.data import Vocabulary
 # Importing the whole package registers AllenNLP's own class, which must come first to be replaced.
 from allennlp.modules.token_embedders import TokenEmbedder
 
-from allennlp_elmo_plugin.elmo import elmo
+from allennlp_elmo_plugin.elmo.elmo import Elmo
 from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS
 from allennlp_elmo_plugin.plugin.registration import configuration_errors, override_registered
 from allennlp_elmo_plugin.pretrained.find_model import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
 
 
-class Elmo(elmo.Elmo, FromParams):
-    """`Elmo`, which a config can construct and whose mistakes are `ConfigurationError`s."""
+@configuration_errors()
+def _from_params(cls: type[Elmo], *args: Any, **kwargs: Any) -> Elmo:
+    return FromParams.from_params.__func__(cls, *args, **kwargs)  # type: ignore[attr-defined]
 
-    @functools.wraps(elmo.Elmo.__init__)  # type: ignore[misc]
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        with configuration_errors():
-            super().__init__(*args, **kwargs)
+
+# Configs construct it where models have an argument `elmo: Elmo`.
+Elmo.from_params = classmethod(_from_params)  # type: ignore[attr-defined]
 
 
 @override_registered(TokenEmbedder, "elmo_token_embedder")
@@ -44,6 +43,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
         How many mixes to concatenate; see `ElmoOutputEncoder` for a use of two.
     """
 
+    @configuration_errors()
     def __init__(
         self,
         options_file: str = DEFAULT_OPTIONS_FILE,
@@ -75,8 +75,8 @@ class ElmoTokenEmbedder(TokenEmbedder):
             requires_grad=requires_grad,
             vocab_to_cache=vocab_to_cache,
             scalar_mix_parameters=scalar_mix_parameters,
-            initial_state=initial_state,
-            precision=precision,
+            initial_state=initial_state,  # type: ignore[arg-type]
+            precision=precision,  # type: ignore[arg-type]
             max_cached_words=max_cached_words,
         )
         self._projection: Optional[torch.nn.Linear] = None

@@ -25,7 +25,7 @@ def apply() -> None:
     commands.__path__.append(str(Path(__file__).with_name("allennlp_commands")))
     why = "this package's ELMo"
     for original, ours in (
-        (elmo.Elmo, components.Elmo),
+        (elmo.Elmo, our_elmo.Elmo),
         (elmo_token_embedder.ElmoTokenEmbedder, components.ElmoTokenEmbedder),
     ):
         _redirect_from_params(original, ours)
@@ -69,6 +69,8 @@ def _redirect_from_params(original: Any, replacement: Any) -> None:
     from_params = original.from_params.__func__
 
     def redirected(cls: Any, *arguments: Any, **keywords: Any) -> Any:
-        return from_params(replacement if cls is original else cls, *arguments, **keywords)
+        if cls is original:
+            return replacement.from_params(*arguments, **keywords)
+        return from_params(cls, *arguments, **keywords)
 
     original.from_params = classmethod(redirected)

@@ -17,7 +17,6 @@ from allennlp.training import GradientDescentTrainer, Trainer
 from allennlp.training.callbacks import TrainerCallback
 from allennlp.training.trainer import TrainerCheckpoint
 
-from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
 from allennlp_elmo_plugin.exits import noted_signals
 from allennlp_elmo_plugin.files.atomic import remove
 from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
@@ -28,6 +27,7 @@ from allennlp_elmo_plugin.plugin.training.sparse_ddp_accelerator import (
     SparseDdpWrappedModel,
 )
 from allennlp_elmo_plugin.text.vocabulary import LM_NAMESPACE
+from allennlp_elmo_plugin.training.memory import keep_memory_of_training
 from allennlp_elmo_plugin.training.random_state import get_random_state, set_random_state
 
 logger = logging.getLogger(__name__)

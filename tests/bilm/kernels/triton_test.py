@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
-from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, has_stacked_recurrence, run_layers
+from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_layers
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions, CharCnnOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
@@ -42,20 +42,20 @@ def run(layers, packing, inputs, states, grads, frozen=()):
     """Return outputs, last states and, with `grads`, gradients of inputs and parameters."""
     if grads is None:
         with torch.no_grad():
-            ran = run_layers(layers, inputs, packing, states)
-        return [tensor for outputs, state in ran for tensor in (outputs, *state)]
+            outputs, last = run_layers(layers, inputs, packing, states)
+        return [tensor for of_layer in zip(outputs, *last) for tensor in of_layer]
     parameters = [p for layer in layers for n, p in layer.named_parameters() if n not in frozen]
     wanted = [*(rows.requires_grad_() for rows in inputs), *parameters]
     for layer in layers:
         for name, parameter in layer.named_parameters():
             parameter.requires_grad_(name not in frozen)
-    ran = run_layers(layers, inputs, packing, states)
-    loss = sum((outputs * grad).sum() for (outputs, _), grad in zip(ran, grads))
+    outputs, last = run_layers(layers, inputs, packing, states)
+    loss = sum((rows * grad).sum() for rows, grad in zip(outputs, grads))
     retained = torch.autograd.grad(loss, wanted, retain_graph=True)
     found = torch.autograd.grad(loss, wanted)
     torch.testing.assert_close(retained, found, rtol=0, atol=0, equal_nan=True)
     assert all(grad.is_contiguous() for grad in found)
-    return [*(t.detach() for outputs, state in ran for t in (outputs, *state)), *found]
+    return [*(t.detach() for of_layer in zip(outputs, *last) for t in of_layer), *found]
 
 
 def both(layers, lengths, needs_grad, change=None, frozen=()):
@@ -63,7 +63,7 @@ def both(layers, lengths, needs_grad, change=None, frozen=()):
     packing = PackedBatch(lengths, max(lengths))
     (n, out), dim = (packing.n_tokens, layers[0].hidden_size), layers[0].cell_size
     inputs = [torch.randn(n, out) for _ in layers]
-    states = [tuple(torch.randn(len(packing.order), d) / 2 for d in (out, dim)) for _ in layers]
+    states = [torch.randn(len(layers), len(packing.order), d) / 2 for d in (out, dim)]
     grads = [torch.randn(n, out) for _ in layers] if needs_grad else None
     if change is not None:
         change(inputs)
@@ -74,10 +74,9 @@ def both(layers, lengths, needs_grad, change=None, frozen=()):
 
         copies = [copy.deepcopy(layer).to(device, dtype) for layer in layers]
         rows = there(inputs)
-        assert has_stacked_recurrence(copies[0], rows[0]) == (dtype == torch.float32)
+        assert copies[0].kernel.TRAINS_TOGETHER == (dtype == torch.float32)
         packed = PackedBatch(lengths, max(lengths), rows[0].device)
-        start = [tuple(there(state)) for state in states]
-        found = run(copies, packed, rows, start, grads and there(grads), frozen)
+        found = run(copies, packed, rows, there(states), grads and there(grads), frozen)
         return [tensor.cpu().double() for tensor in found]
 
     return results(DEVICE, torch.float32), results("cpu", torch.float64)
@@ -133,9 +132,9 @@ def test_frozen_weights_and_dropout():
     assert_near(both(make_layers(2), SHORT, True, frozen=frozen))
     layers = [layer.to(DEVICE) for layer in make_layers(1)]
     packing = PackedBatch([3, 3], 3, torch.device(DEVICE))
-    rows, state = torch.ones(6, 13), (torch.zeros(2, 13), torch.zeros(2, 37))
+    rows, state = torch.ones(6, 13), (torch.zeros(1, 2, 13), torch.zeros(1, 2, 37))
     rows, state = rows.to(DEVICE), tuple(part.to(DEVICE) for part in state)
-    dropped, kept = (run_layers(layers, [rows], packing, [state], rate)[0][0] for rate in (0.5, 0))
+    dropped, kept = (run_layers(layers, [rows], packing, state, rate)[0][0] for rate in (0.5, 0))
     first, rest = dropped.split([2, 4])
     torch.testing.assert_close(first, kept[:2])  # from a state of zero
     assert not torch.allclose(rest, kept[2:])

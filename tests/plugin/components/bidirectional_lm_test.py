@@ -181,8 +181,8 @@ def train(rank, options, folder, n_processes=1, arrays=None):
             key = "token_ids" if model.options.char_cnn is None else "tokens_characters"
             step[f"batch/{key}{SUFFIXES[direction]}"] = tokens
             step[f"batch/next_token_id{SUFFIXES[direction]}"] = targets
-            states = model.bilm.lstm.part(model._carried[True].states, direction)
-            for name, layers in zip("mc", states):
+            for name, state in zip("mc", model._carried[True].states):
+                (layers,) = model.bilm.lstm.part(state, [direction])
                 for layer, values in enumerate(layers):
                     step[f"state/{direction}/layer{layer}/{name}"] = values.clone()
         steps.append(step)

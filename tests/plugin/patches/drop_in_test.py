@@ -20,10 +20,9 @@ from allennlp.nn import util as nn_util
 from allennlp.predictors import TextClassifierPredictor
 from allennlp_models.classification.models import biattentive_classification_network
 
-from allennlp_elmo_plugin import batch_to_ids
+from allennlp_elmo_plugin import Elmo, batch_to_ids
 from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.elmo.elmo_character_encoder import ElmoCharacterEncoder
-from allennlp_elmo_plugin.plugin import components
 from allennlp_elmo_plugin.plugin.components import ElmoTokenEmbedder
 from allennlp_elmo_plugin.plugin.components.elmo_indexer import ELMoTokenCharactersIndexer
 from allennlp_elmo_plugin.plugin.registration import REPLACED
@@ -33,7 +32,7 @@ from tests.support.task_data import FIXTURES
 from tests.support.testing import write_random_elmo
 
 OURS = {
-    "Elmo": components.Elmo,
+    "Elmo": Elmo,
     "_ElmoBiLm": ElmoBiLm,
     "_ElmoCharacterEncoder": ElmoCharacterEncoder,
 }
@@ -44,8 +43,8 @@ def test_names():
     for name, ours in [*OURS.items(), ("batch_to_ids", batch_to_ids)]:
         assert getattr(allennlp.modules.elmo, name) is ours
         assert getattr(originals.elmo, name) is not ours
-    assert allennlp.modules.Elmo is components.Elmo
-    assert biattentive_classification_network.Elmo is components.Elmo
+    assert allennlp.modules.Elmo is Elmo
+    assert biattentive_classification_network.Elmo is Elmo
     assert allennlp.modules.token_embedders.ElmoTokenEmbedder is ElmoTokenEmbedder
     assert train.train_model is run_folder.train_model
 

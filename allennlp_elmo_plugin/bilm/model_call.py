@@ -1,4 +1,4 @@
-"""Keep modes of torch out of the language model, and check it for hooks."""
+"""What calls of the model share: modes of torch, copies to a GPU, and the check for hooks."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -56,27 +56,35 @@ def lasting_tensors() -> Iterator[None]:
         yield
 
 
+def copy_to(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return a tensor of the CPU on a device, without waiting for what a GPU still computes."""
+    if device.type != "cuda":
+        return tensor.to(device)
+    # torch keeps the pinned memory until it has been copied.
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
 def needs_grad(*tensors: torch.Tensor) -> bool:
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
-def is_plain(module: torch.nn.Module, kind: type[torch.nn.Module]) -> bool:
-    """Return whether a module is exactly a `kind`, with no hook and no replaced `forward`."""
-    if type(module) is not kind or "forward" in vars(module):
+def is_plain(module: torch.nn.Module, *kinds: type[torch.nn.Module]) -> bool:
+    """Return whether a module is exactly of a kind, with no hook and no replaced `forward`."""
+    if type(module) not in kinds or "forward" in vars(module):
         return False
-    return not any(
-        _IGNORED_HOOKS not in str(getattr(hook, "__module__", ""))
-        for name in _HOOKS
-        for hook in getattr(module, name).values()
-    )
+    hooks = [hook for name in _HOOKS for hook in getattr(module, name).values()]
+    return all(_IGNORED_HOOKS in str(getattr(hook, "__module__", "")) for hook in hooks)
 
 
 def check_layers(module: torch.nn.Module, *kinds: type[torch.nn.Module]) -> None:
-    """Raise a `ValueError` if a layer, whose call the model bypasses, isn't plain."""
+    """Raise a `ValueError` if a module below, whose call the model bypasses, isn't plain."""
     for name, layer in module._modules.items():
-        if layer is not None and not any(is_plain(layer, kind) for kind in kinds):
+        if layer is None:
+            continue
+        if not is_plain(layer, *kinds):
             raise ValueError(
                 f"the layer {name} of {type(module).__name__} was replaced or has a hook, which "
                 "the language model would ignore. Restore it, and put hooks on Elmo, its language "
                 'model or the token embedder. Instead of quantize_dynamic, use precision="int8"'
             )
+        check_layers(layer, *kinds)

@@ -12,8 +12,6 @@ from typing import TypeVar
 
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels.memory import share_memory_of_threads
-
 T = TypeVar("T")
 
 
@@ -31,7 +29,6 @@ def run_in_parallel(functions: Sequence[Callable[[], T]]) -> list[T]:
 
 @functools.cache
 def _workers() -> ThreadPoolExecutor:
-    share_memory_of_threads()
     workers = ThreadPoolExecutor(2, "biLM", _use_one_thread)
     both_started = threading.Barrier(2)
     wait([workers.submit(both_started.wait, 60) for _ in range(2)])

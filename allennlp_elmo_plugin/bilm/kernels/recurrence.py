@@ -25,40 +25,69 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     stacked,
     weight_gradient,
 )
+from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
+# Whether directions run together also where gradients or random numbers are needed
+TRAINS_TOGETHER = False
 # The inputs' part of the gates is computed for as many steps ahead as fit into this size, or into
 # 256 MB on a GPU.
 _CHUNK_BYTES = 8 * 2**20
 
 LstmState = tuple[torch.Tensor, torch.Tensor]
-"""Outputs `(n_sequences, projection_dim)` and cells `(n_sequences, dim)`."""
+"""Outputs `(n_layers, n_sequences, projection_dim)` and cells `(n_layers, n_sequences, dim)`."""
 
 Clips = tuple[float | None, float | None]
 """Bounds of cell and output."""
 
 
 class LstmWeights:
-    """A layer's weights, doubled for the candidate: `tanh(x) = 2 * sigmoid(2 * x) - 1`."""
+    """
+    A layer's weights as they are, and as inference reads them: doubled for the candidate, since
+    `tanh(x) = 2 * sigmoid(2 * x) - 1`.
+    """
 
     def __init__(
         self, weights: Sequence[torch.Tensor], clips: Clips, precision: str = "float32"
     ) -> None:
+        self.weights, self.clips = weights, clips
         weight_input, weight_state, bias, *projection = weights
-        dim = bias.size(0) // 4
         scales = torch.ones_like(bias)  # (4 * dim,)
-        scales[2 * dim : 3 * dim] = 2.0
+        scales.chunk(4)[2].fill_(2.0)
         self.input = PreparedMatrix(weight_input.t(), precision, scales)
         self.state = PreparedMatrix(weight_state.t(), precision, scales)
-        self.bias = (bias.detach() * scales).to(self.state.dtype)
         self.projection = PreparedMatrix(projection[0].t(), precision) if projection else None
-        self.clips = clips
+        self.dtype = self.state.dtype
+        self.bias = (bias.detach() * scales).to(self.dtype)
+        self.stacks: dict[Any, Any] = {}
+
+
+def run(
+    layers: Sequence[LstmWeights],
+    inputs: Sequence[torch.Tensor],
+    packing: PackedBatch,
+    state: LstmState,
+    has_gradient: bool,
+) -> tuple[Any, torch.Tensor]:
+    """
+    Run layers of one shape over packed inputs, shape `(n_tokens, input_dim)` each. Return outputs,
+    shape `(n_tokens, projection_dim)` each, in the type of the inputs, and cells, shape `(n_layers,
+    n_sequences, dim)`.
+    """
+    if not has_gradient:
+        outputs, cells = run_steps(layers, inputs, packing.batch_sizes, state)
+        return outputs.to(cells.dtype), cells
+    ran = [
+        _Recurrence.apply(part, packing.batch_sizes, layer.clips, layer.dtype, rows, *layer.weights)
+        for part, layer, rows in zip(zip(*(each.split(1) for each in state)), layers, inputs)
+    ]
+    return [outputs for outputs, _ in ran], torch.cat([cells for _, cells in ran])
 
 
 def run_steps(
     layers: Sequence[LstmWeights],
     inputs: Sequence[torch.Tensor],
     batch_sizes: list[int],
-    states: Sequence[LstmState],
+    state: LstmState,
     saved: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
@@ -69,23 +98,21 @@ def run_steps(
     `(n_layers, n_sequences, dim)`.
     """
     cell_clip, proj_clip = layers[0].clips
-    dtype = layers[0].state.dtype
-    all_cells = torch.stack([cells for _, cells in states])  # (n_layers, n_sequences, dim)
+    dtype = layers[0].dtype
+    before, all_cells = state[0].to(dtype), state[1].clone()
     n_layers, n_sequences, dim = all_cells.shape
-    # (n_layers, n_sequences, projection_dim)
-    before = torch.stack([outputs.to(dtype) for outputs, _ in states])
     all_outputs = before.new_empty(n_layers, inputs[0].size(0), before.size(2))
     all_gates = all_cells.new_empty(n_layers, n_sequences, 4 * dim)
     workspace = torch.empty_like(all_cells)
-    state = projection = None
+    weight = projection = None
     on_gpu = all_cells.device.type != "cpu"
     if on_gpu or (n_sequences == 1 and layers[0].state.is_exact):
         # A GPU starts fewer operations if it multiplies all layers at once. On the CPU, one row is
         # multiplied fastest by the weights as they are.
-        state = stacked(*(layer.state for layer in layers))
+        weight = stacked(*(layer.state for layer in layers))
         if layers[0].projection:
             projection = stacked(*(layer.projection for layer in layers if layer.projection))
-    from_inputs = _input_gates(layers, inputs, batch_sizes, state is not None)
+    from_inputs = _input_gates(layers, inputs, batch_sizes, weight is not None)
     start = n_rows = 0
     # Of each step: (n_layers, size, projection_dim), (n_layers, size, 4 * dim)
     steps = zip(batch_sizes, all_outputs.split(batch_sizes, 1), from_inputs)
@@ -96,11 +123,11 @@ def run_steps(
             gates, cells, hidden = (rows[:, :size] for rows in (all_gates, all_cells, workspace))
             # (n_layers, size, dim) each
             in_gate, forget_gate, candidate, out_gate = gates.chunk(4, 2)
-        if state is None:
+        if weight is None:
             for layer, rows, added, out in zip(layers, before, arguments, gates):
                 torch.sigmoid(layer.state.product(rows, added).to(out.dtype), out=out)
         else:
-            torch.sigmoid(arguments.baddbmm_(before, state).to(gates.dtype), out=gates)
+            torch.sigmoid(arguments.baddbmm_(before, weight).to(gates.dtype), out=gates)
         candidate.mul_(TWO).sub_(ONE)
         cells.mul_(forget_gate).addcmul_(in_gate, candidate)
         if cell_clip is not None:
@@ -128,7 +155,7 @@ def _input_gates(
     in_one: bool,
 ) -> Iterator[Any]:
     """Yield the inputs' part of the gates of each step: one tensor a layer, or `in_one`."""
-    inputs = [rows.to(layer.input.dtype) for layer, rows in zip(layers, inputs)]
+    inputs = [rows.to(layer.dtype) for layer, rows in zip(layers, inputs)]
     chunk_bytes = _CHUNK_BYTES if inputs[0].device.type == "cpu" else 32 * _CHUNK_BYTES
     n_rows = chunk_size = chunk_bytes // (layers[0].bias.numel() * inputs[0].element_size())
     chunks: list[list[int]] = []  # the sizes of the steps of each chunk
@@ -150,8 +177,18 @@ def _input_gates(
             yield from zip(*(product.split(sizes) for product in products))
 
 
-class Recurrence(torch.autograd.Function):
-    """`run_steps` of one layer with its gradient, which stops at the initial state."""
+class _Recurrence(torch.autograd.Function):
+    """
+    `run_steps` of one layer with its gradient, which stops at the initial state. A step's gradients
+    are, from those of the step after it (primes) and with zeros where `output` or `cell` is clipped
+
+    ```
+    d_output = grad + U^T d_gates'          d_hidden = P^T d_output
+    d_cell   = d_hidden * o * (1 - tanh(cell)^2) + d_cell' * f'
+    d_i = d_cell * g * i * (1 - i)          d_f = d_cell * cell_before * f * (1 - f)
+    d_g = d_cell * i * (1 - g^2)            d_o = d_hidden * tanh(cell) * o * (1 - o)
+    ```
+    """
 
     @staticmethod
     def forward(
@@ -164,10 +201,10 @@ class Recurrence(torch.autograd.Function):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Products, and what is saved of `tensors`, inputs and weights, have the type `dtype`."""
         inputs, *weights = (tensor.to(dtype) for tensor in tensors)
-        n_tokens, dim = inputs.size(0), state[1].size(1)
+        n_tokens, dim = inputs.size(0), state[1].size(2)
         saved = inputs.new_empty(n_tokens, 4 * dim), inputs.new_empty(n_tokens, dim)
         layer = LstmWeights(weights, clips)
-        (outputs,), (last_cells,) = run_steps([layer], [inputs], batch_sizes, [state], saved)
+        (outputs,), last_cells = run_steps([layer], [inputs], batch_sizes, state, saved)
         ctx.save_for_backward(*state, outputs, *saved, inputs, *weights)
         ctx.batch_sizes = batch_sizes
         # Rounded like the saved values, on the CPU without a wait for a GPU
@@ -182,6 +219,7 @@ class Recurrence(torch.autograd.Function):
     def backward(ctx: Any, grad_outputs: torch.Tensor, _: Any) -> Any:
         # Read once: gradient checkpointing frees them after that.
         initial_output, initial_cells, outputs, gates, cells, *tensors = ctx.saved_tensors
+        initial_output, initial_cells = initial_output[0], initial_cells[0]
         inputs, weight_input, weight_state, _, *projection = tensors
         batch_sizes: list[int] = ctx.batch_sizes
         # Step by step, from the last, `gates` is overwritten by the gradient of the gates'

@@ -9,8 +9,7 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels.memory import copy_to
-from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors
+from allennlp_elmo_plugin.bilm.model_call import copy_to, lasting_tensors
 
 T = TypeVar("T")
 
@@ -100,9 +99,10 @@ class WordCache:
         """Never forget the words that are now in the cache."""
         self.n_kept = len(self._places)
 
-    def forget(self) -> None:
-        """Forget all words except the first `n_kept`."""
+    def forget(self, n_kept: int | None = None) -> None:
+        """Forget all words except the first `n_kept`, by default those of `keep`."""
         with self._lock:
+            self.n_kept = self.n_kept if n_kept is None else n_kept
             self._places = dict(itertools.islice(self._places.items(), self.n_kept))
 
     def look_up(

@@ -1,4 +1,4 @@
-"""Where the kernels written in Triton run."""
+"""Choose the module that computes: loops over torch's operators, or kernels written in Triton."""
 
 import functools
 import importlib.util
@@ -6,8 +6,29 @@ import os
 import shutil
 import sysconfig
 from pathlib import Path
+from types import ModuleType
 
 import torch
+
+from allennlp_elmo_plugin.bilm.kernels import ngrams, recurrence
+
+
+def recurrence_for(tensor: torch.Tensor, has_projection: bool) -> ModuleType:
+    """Return `recurrence`, or the module with the same functions in Triton."""
+    if not (has_projection and runs_triton(tensor)):
+        return recurrence
+    from allennlp_elmo_plugin.bilm.kernels import triton_recurrence
+
+    return triton_recurrence
+
+
+def ngrams_for(tensor: torch.Tensor) -> ModuleType:
+    """Return `ngrams`, or the module with the same functions in Triton."""
+    if not runs_triton(tensor):
+        return ngrams
+    from allennlp_elmo_plugin.bilm.kernels import triton_ngrams
+
+    return triton_ngrams
 
 
 def runs_triton(tensor: torch.Tensor) -> bool:

@@ -4,7 +4,7 @@ import pickle
 import pytest
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, WordCache
+from allennlp_elmo_plugin.bilm.cached_value import CachedValue, WordCache
 from tests.support.pretend_gpu import gpu_for_tests
 
 CHANGES = {

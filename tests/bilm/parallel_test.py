@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels import parallel
-from allennlp_elmo_plugin.bilm.kernels.parallel import run_in_parallel
+from allennlp_elmo_plugin.bilm import parallel
+from allennlp_elmo_plugin.bilm.parallel import run_in_parallel
 from tests.support.testing import fork
 
 
