@@ -32,7 +32,8 @@ def test_spelling_equals_bilm_tf():
 @example([[]], 50)
 def test_sentences_are_spelled_as_by_allennlp(sentences, max_characters):
     """Also padded with zeros."""
-    original = pytest.importorskip("allennlp.data.token_indexers.elmo_indexer").ELMoCharacterMapper
+    indexers = pytest.importorskip("allennlp.data.token_indexers.elmo_indexer")
+    original = indexers.ELMoCharacterMapper()
     table = CharacterTable(max_characters)
     for _ in range(2):  # new words, then known ones
         ids = sentences_to_character_ids(sentences, table)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import requests
-from allennlp.common.checks import ConfigurationError
 from cached_path.util import resource_to_filename
 
 from allennlp_elmo_plugin import Elmo
@@ -81,7 +80,7 @@ def test_offline(monkeypatch, value):
     monkeypatch.setattr("requests.head", lambda *_, **__: None)
     monkeypatch.setattr("cached_path.cached_path", cached_path)
     message = "^cannot download http.*no route to host.*Without a connection"
-    with pytest.raises(ConfigurationError, match=message):
+    with pytest.raises(ValueError, match=message):
         Elmo(value)
 
 
