@@ -58,7 +58,7 @@ class Layout(ABC):
     """A layout of files. Those that the package knows are in `LAYOUTS`."""
 
     ending = ""
-    """How the paths of weights in this layout end."""
+    """How the paths of weights in this layout end; all paths end with ""."""
     read_only = ""
     """Why a model can't be trained further or written in the published layout, if it can't."""
     skips_empty_batches = True
