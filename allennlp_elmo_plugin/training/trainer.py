@@ -181,11 +181,12 @@ class Trainer:
     def step(self, batch: Batch) -> None:
         """Make one update."""
         if self._warmup_steps:
-            total = self.num_epochs * self._batches_per_epoch
-            rising = max(1, min(self._warmup_steps, total // 10))
-            falling = (total - self.n_batches) / max(1, total - rising)
+            # As "linear_with_warmup" of AllenNLP, which counts batches from 1
+            total, n = self.num_epochs * self._batches_per_epoch, self.n_batches + 1
+            rising = min(self._warmup_steps, total // 10)
+            part = n / rising if n < rising else max(0, total - n) / max(1, total - rising)
             for group in self.optimizer.param_groups:
-                group["lr"] = self._rate * max(0.0, min((self.n_batches + 1) / rising, falling))
+                group["lr"] = self._rate * part
         self.optimizer.zero_grad()
         self.model(**batch)["loss"].backward()
         if world_size() > 1:

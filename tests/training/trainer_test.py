@@ -17,7 +17,7 @@ CHARACTERS = {"activation": "relu", "embedding": {"dim": 4}, "filters": [[1, 4],
 CHARACTERS.update(max_characters_per_token=50, n_characters=261, n_highway=1)
 
 
-def make_trainer(folder, device, num_samples, char_cnn):
+def make_trainer(folder, device, num_samples, char_cnn, **training):
     write_text(folder / "text", 1, 100)
     words = [word for word, _ in make_vocabulary(folder / "text", folder / "vocabulary")]
     options = {"lstm": LSTM, "dropout": 0.2, **({"char_cnn": char_cnn} if char_cnn else {})}
@@ -27,7 +27,7 @@ def make_trainer(folder, device, num_samples, char_cnn):
         for drop_last in (True, False)
     )
     model = LanguageModel(options, words, num_samples=num_samples)
-    return Trainer(model, text, validation, folder, device=device)
+    return Trainer(model, text, validation, folder, device=device, **training)
 
 
 @pytest.mark.parametrize("num_samples", [0, 20])

@@ -1,0 +1,52 @@
+"""Adam for a softmax with sparse gradients, and its schedule, against AllenNLP's."""
+
+import pytest
+import torch
+
+from allennlp_elmo_plugin.training.optimizer import Adam
+from tests.training.trainer_test import make_trainer
+
+
+def test_adam_is_dense_sparse_adam():
+    """With a tiny `eps`, which torch adds at another place for dense gradients."""
+    optimizers = pytest.importorskip("allennlp.training.optimizers")
+    settings = {"lr": 0.1, "eps": 1e-12}
+    start = torch.linspace(-1, 1, 20).view(5, 4)
+    results = []
+    for make in (Adam, optimizers.DenseSparseAdam):
+        dense, sparse = (torch.nn.Parameter(start.clone()) for _ in range(2))
+        named = [("dense", dense), ("sparse", sparse)]
+        optimizer = make([dense, sparse] if make is Adam else named, **settings)
+        for step in range(1, 6):
+            dense.grad = step * start.flip(0) ** 2 - 0.5
+            rows = torch.tensor([[step % 3, 4]])
+            sparse.grad = torch.sparse_coo_tensor(rows, dense.grad[:2], start.shape)
+            optimizer.step()
+        results.append((dense.detach(), sparse.detach()))
+    torch.testing.assert_close(*results)
+    moved = (results[0][1] != start).all(1)
+    assert moved.tolist() == [True, True, True, False, True]
+
+
+@pytest.mark.parametrize("warmup_steps", [2, 300])  # 300 become a tenth of the batches
+def test_the_rate_of_adam(warmup_steps, tmp_path):
+    schedulers = pytest.importorskip("allennlp.training.learning_rate_schedulers")
+    settings = {"optimizer": "adam", "warmup_steps": warmup_steps, "num_epochs": 2}
+    trainer = make_trainer(tmp_path, "cpu", 20, None, **settings)
+    total = 2 * len(trainer.text)
+    rates = []
+    trainer.optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(rate(optimizer)))
+    trainer.train()
+    other = torch.optim.SGD(trainer.model.parameters(), 0.002)
+    n_warmup = min(warmup_steps, total // 10)
+    schedule = schedulers.LinearWithWarmup(other, 2, len(trainer.text), n_warmup)
+    expected = []
+    for n_batches in range(len(rates)):
+        schedule.step_batch(n_batches + 1)  # before each update, as AllenNLP's trainer
+        expected.append(rate(other))
+    assert rates == pytest.approx(expected) and max(rates) == 0.002 and rates[-1] < 0.0001
+    assert 0 < trainer.epochs[0]["training_seconds"] < 60
+
+
+def rate(optimizer):
+    return optimizer.param_groups[0]["lr"]
