@@ -29,7 +29,7 @@ from allennlp_elmo_plugin.text import vocabulary
 from allennlp_elmo_plugin.text.corpus import find_files
 from allennlp_elmo_plugin.training.processes import joined_processes, rank
 from allennlp_elmo_plugin.training.run import make_trainer, train_run
-from allennlp_elmo_plugin.training.trainer import LEARNING_RATES
+from allennlp_elmo_plugin.training.trainer import CHECKPOINT_FILE, LEARNING_RATES
 
 _SIZES_FILE = CONFIGS / "pretrain" / "sizes.json"
 _CHANGEABLE = {"training.num_epochs", "training.patience"}
@@ -185,6 +185,11 @@ def _resume(args: argparse.Namespace) -> None:
     path = args.output / names.TRAINING_FILE
     if not path.exists():
         raise ValueError(f"{args.output} has no run of elmo-train; leave --resume out")
+    checkpoint = args.output / CHECKPOINT_FILE
+    if (args.output / names.WEIGHT_FILE).exists() and not checkpoint.exists():
+        raise ValueError(
+            f"{checkpoint} is missing: put it back, or train further with --from {args.output}"
+        )
     run, given = read_json_object(path), _given(args)
     before = to_json(run)
     for name, value in given.items():

@@ -1,5 +1,6 @@
 """Batches of windows of text, epoch after epoch, which can continue where they were."""
 
+import hashlib
 import itertools
 import random
 from collections import deque
@@ -153,15 +154,15 @@ class TextBatches:
         return _read_ahead(moved) if self.read_ahead or is_gpu else moved
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the place after the batch that was yielded last, and a digest of each file."""
+        """Return the place after the batch that was yielded last, and digests of what is read."""
         if self._digests is None:
-            self._digests = digests(self.files)
+            self._digests = self._compute_digests()
         names = ("epoch", "n_windows", "n_given")
         return dict(zip(names, self._position), digest=self._digests)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue at the place in `state`. Raise a `ValueError` if the text changed."""
-        now = digests(self.files)
+        """Continue at the place in `state`. Raise a `ValueError` if text or words changed."""
+        now = self._compute_digests()
         changed = sorted({name for name, _ in state["digest"].items() ^ now.items()})
         if changed:
             raise ValueError(
@@ -172,6 +173,10 @@ class TextBatches:
         self._digests = now
         self._pass = None
         self._start = self._position = state["epoch"], state["n_windows"], state["n_given"]
+
+    def _compute_digests(self) -> dict[str, str]:
+        words = "\n".join(self.words or ()).encode("utf-8", "surrogatepass")
+        return {**digests(self.files), "the vocabulary": hashlib.sha256(words).hexdigest()}
 
     def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
         """

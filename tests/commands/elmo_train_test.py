@@ -270,8 +270,8 @@ def test_what_a_resumed_run_refuses(trained, tmp_path, capsys):
     run = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     run["text"]["paths"] = [str(heldout)]
     state = torch.load(folder / "checkpoint.pt")
-    digest = {str(heldout): next(iter(state["processes"][0]["text"]["digest"].values()))}
-    state["processes"][0]["text"]["digest"] = digest
+    digest = state["processes"][0]["text"]["digest"]
+    digest[str(heldout)] = digest.pop(arguments[0] and str(arguments[0]))
     torch.save(state, folder / "checkpoint.pt")
     (folder / "training.json").write_text(json.dumps(run), encoding="utf-8")
     before = read_files(folder)
@@ -287,6 +287,11 @@ def test_what_a_resumed_run_refuses(trained, tmp_path, capsys):
         ended = subprocess.run([*in_use, str(folder)], capture_output=True, text=True)
     assert ended.returncode == 2 and ended.stderr.count("\n") == 1
     assert "another process is training in this folder" in ended.stderr
+    for words in ("w1\nnew", "new"):  # of another number, and of the same
+        text = (whole / "vocab.txt").read_text(encoding="utf-8")
+        (folder / "vocab.txt").write_text(text.replace("w1\n", f"{words}\n", 1))
+        assert "the vocabulary changed" in mistake(capsys, "--resume", "-o", folder)
+    shutil.copy(whole / "vocab.txt", folder)
     heldout.write_text(heldout.read_text(encoding="utf-8") + "one more\n", encoding="utf-8")
     assert "text.txt changed" in mistake(capsys, "--resume", "-o", folder)
     assert read_files(folder) == before
@@ -295,6 +300,8 @@ def test_what_a_resumed_run_refuses(trained, tmp_path, capsys):
     (folder / "checkpoint.pt").write_bytes(content)
     line = mistake(capsys, "--resume", "-o", folder)
     assert "checkpoint.pt: damaged (" in line and "put back a copy of it, or start again" in line
+    (folder / "checkpoint.pt").unlink()
+    assert "checkpoint.pt is missing: put it back, or" in mistake(capsys, "--resume", "-o", folder)
     elmo_train(["--resume", "-o", whole, "--num-epochs", 2])
     assert "The model of epoch 2" in capsys.readouterr().out
 

@@ -109,7 +109,7 @@ def test_loaders_continue_where_others_were(make, settings):
                 assert_equal(list(resumed), expected[n_read:])
                 assert_equal(list(resumed), epochs[epoch + 1])
             next(batches, None)
-    assert list(state) == ["epoch", "n_windows", "n_given", "digest"] and len(state["digest"]) == 4
+    assert list(state) == ["epoch", "n_windows", "n_given", "digest"] and len(state["digest"]) == 5
 
 
 def test_other_files_than_in_the_checkpoint(make, corpus):
