@@ -48,8 +48,8 @@ def main(arguments: list[str] | None = None) -> int:
         args.func(args)
     elif _installed_version("allennlp") is None:
         exits.end_with(
-            f"error: {arguments[0]} is a command of AllenNLP, which is not installed: "
-            f"{INSTALL_ALLENNLP}. Commands that don't need it: {', '.join(names)}",
+            f"error: {arguments[0]} is none of {', '.join(names)}; for AllenNLP's commands, "
+            f"install it: {INSTALL_ALLENNLP}",
             status=2,
         )
     else:

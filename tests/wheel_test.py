@@ -147,7 +147,7 @@ def test_programs_and_training(run):
 def test_what_is_missing_is_named_with_its_installation(run):
     for command in ("train", "elmo-benchmark"):
         line = run(*MODULE, command, status=2)
-        assert line.startswith(f"error: {command} is a command of AllenNLP")
+        assert line.startswith(f"error: {command} is none of elmo, ")
         assert INSTALL_ALLENNLP in line
     for command, packages in {
         "elmo-plot map the data/train.txt -o map.html": "plotly scikit-learn",

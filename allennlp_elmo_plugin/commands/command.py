@@ -20,6 +20,8 @@ from logging import CRITICAL, ERROR, WARNING, getLogger
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
+
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.exits import describe, end_with, printable, run_or_end
 from allennlp_elmo_plugin.pretrained.find_model import SHORT_NAMES
@@ -76,6 +78,10 @@ class Command:
 
     def _run(self, prog: str, args: argparse.Namespace) -> None:
         def work() -> None:
+            gpu = getattr(args, "cuda_device", None)
+            n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+            if gpu is not None and gpu >= n_gpus:
+                raise ValueError(f"--cuda-device {gpu}: torch finds {n_gpus} GPUs; -1 is the CPU")
             for package in args.packages:
                 sys.path.append("")  # the folder where the command runs
                 module = importlib.import_module(package)

@@ -33,9 +33,9 @@ def check_text(
         if n_unknown > 0.2 * counts.total():
             words = ", ".join(itertools.islice(vocabulary, len(SPECIAL_WORDS), 8))
             logger.warning(
-                f"{name}: {n_unknown / counts.total():.0%} of its words are not in the vocabulary "
-                f"of {len(vocabulary):,} words ({words}, ...), and count as {UNKNOWN_WORD}. Use "
-                "the vocabulary of this text, which `allennlp elmo-vocab` makes."
+                f"{name}: {n_unknown / counts.total():.0%} of its words count as {UNKNOWN_WORD}, "
+                f"as they are not in the vocabulary of {len(vocabulary):,} words, which begins "
+                f"with {words}. For such a text, make another one by `elmo-vocab`."
             )
     if max_characters is not None:
         check_words(name, counts, start.count(b"\n"), max_characters)

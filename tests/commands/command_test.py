@@ -12,6 +12,7 @@ from pathlib import Path
 from unittest.mock import Mock, patch
 
 import pytest
+import torch
 from allennlp.commands import main
 
 from allennlp_elmo_plugin.commands.command import Command
@@ -36,7 +37,7 @@ elmo-benchmark => the following arguments are required: --tasks, --elmo, --data,
 ELMO --bach-size 3 => unrecognized arguments: --bach-size 3; see `allennlp elmo --help`
 ELMO --batch-size 0 => batch_size is 0; it must be at least 1
 ELMO --include-package no_such => No module named 'no_such'
-ELMO --cuda-device 99 => ...(--debug shows where)
+ELMO --cuda-device 99 => --cuda-device 99: torch finds 3 GPUs; -1 is the CPU
 ELMO --ray-workers 0 => argument --ray-workers: 0 is less than 1; see `allennlp elmo --help`
 ELMO --cuda-device -7 => argument --cuda-device: -7 is no GPU: give 0, 1, ..., or -1 for ...
 elmo-train text --cuda-device -7 => argument --cuda-device: -7 is no GPU: give 0, 1, ..., or ...
@@ -91,6 +92,8 @@ def test_a_mistake_is_one_line(row, mistaken, monkeypatch, capsys):
         command = re.sub(f"^{name}", line, command)
     monkeypatch.chdir(mistaken)
     monkeypatch.setattr(sys, "argv", ["allennlp", *shlex.split(command)])
+    for name, value in (("is_available", True), ("device_count", 3)):
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
     before = read_files(mistaken)
     with pytest.raises(SystemExit) as raised:
         main()

@@ -58,7 +58,8 @@ def test_another_vocabulary(n_known, caplog):
     ids = {word: number for number, word in enumerate(["<S>", "</S>", "<UNK>", *"абвгде"])}
     texts = "а б б\n".encode() * n_known, b"x y z\n" * 2, b"x y z\n" * 99
     check_text("a.txt", texts, None, ids)  # It reads the first two.
-    message = "a.txt: 22% of its words are not in the vocabulary of 9 words (а, б, в, г, д, ...)"
+    message = "a.txt: 22% of its words count as <UNK>, as they are not in the vocabulary of 9 "
+    message += "words, which begins with а, б, в, г, д. "
     assert_warned(caplog, [message] if n_known == 7 else [])
 
 

@@ -175,7 +175,7 @@ def test_what_is_refused_or_warned_of(tmp_path, caplog):
     assert len(list(batches_of(TruncatedBpttLmReader(3, 3, drop_last=False), path))) == 2
     for skip in (0, 1, 2):
         list(batches_of(TruncatedBpttLmReader(1, 1), path, 0, skip, vocabulary_of(["x"])))
-    assert caplog.text.count("small.txt: 100% of its words are not in the vocabulary") == 1
+    assert caplog.text.count("small.txt: 100% of its words count as <UNK>") == 1
     for drop_last in (True, False):
         with pytest.raises(ValueError, match="a.gz"):
             list(batches_of(TruncatedBpttLmReader(3, drop_last=drop_last), tmp_path / "a.gz"))
