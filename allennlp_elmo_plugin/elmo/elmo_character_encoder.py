@@ -45,7 +45,7 @@ class ElmoCharacterEncoder(CharacterEncoder):
         with ExitStack() as stack:
             if opened is None:
                 files = stack.enter_context(find_model(options_file, weight_file))
-                options, weights = stack.enter_context(files.open())
+                options, weights = stack.enter_context(files.open(whole=False))
             else:  # The language model loads the parameters.
                 options, files = opened
             if options.char_cnn is None:

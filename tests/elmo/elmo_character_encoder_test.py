@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -26,6 +27,20 @@ def test_equals_the_original(files_of, size):
         for output in (actual, expected):
             output["token_embedding"] = output["token_embedding"] * expected["mask"].unsqueeze(-1)
         assert_close(actual, expected)
+
+
+def test_weights_of_the_encoder_alone(tmp_path):
+    """As the original reads them. A whole model needs the others, too."""
+    options, weights = write_random_elmo(tmp_path)
+    expected = ElmoCharacterEncoder(options, weights)(TEXT)["token_embedding"]
+    with h5py.File(weights, "r+") as file:
+        for name in [name for name in file if name.startswith("RNN")]:
+            del file[name]
+    for kind in (ElmoCharacterEncoder, original._ElmoCharacterEncoder):
+        actual = kind(options, weights)(TEXT)["token_embedding"]
+        torch.testing.assert_close(actual, expected)
+    with pytest.raises(ValueError, match="the variable 'RNN_0/.* is missing"):
+        ElmoEmbedder(options, weights)
 
 
 @pytest.mark.parametrize("width", [10, 60])

@@ -37,11 +37,16 @@ class ModelFiles(NamedTuple):
         return self.weights.suffix == ".hdf5"
 
     @contextmanager
-    def open(self) -> Iterator[tuple[BiLmOptions, Weights]]:
-        """Do what `Layout.open` describes. Errors in the block name the training's text."""
+    def open(self, whole: bool = True) -> Iterator[tuple[BiLmOptions, Weights]]:
+        """
+        Do what `Layout.open` and, for a `whole` model, `Layout.check` describe. Errors in the block
+        name the training's text.
+        """
         try:
-            with self.layout.open(self) as opened:
-                yield opened
+            with self.layout.open(self) as (options, weights):
+                if whole:
+                    self.layout.check(options, weights)
+                yield options, weights
         except ValueError as error:
             raise ValueError(f"{error}{_trained_on(self.options.parent)}") from error
 
@@ -73,10 +78,11 @@ class Layout(ABC):
 
     @abstractmethod
     def open(self, files: ModelFiles) -> AbstractContextManager[tuple[BiLmOptions, Weights]]:
-        """
-        Read the options and open the weights, which fit together: a model of the options is no
-        larger than the file.
-        """
+        """Read the options and open the weights."""
+
+    def check(self, options: BiLmOptions, weights: Weights) -> None:
+        """Check that they fit together: a model of the options is no larger than the file."""
+        weights.check(datasets(options))  # ends where the file does, however many layers there are
 
     def files(self, source: str, options: Path, weights: Path) -> ModelFiles:
         """Return these files with the softmax and the vocabulary in the folder of the weights."""

@@ -81,6 +81,9 @@ class ManyLangs(Layout):
     def open(self, files: ModelFiles) -> Iterator[tuple[ManyLangsOptions, Weights]]:
         yield _read_options(files.options.parent)
 
+    def check(self, options: BiLmOptions, weights: Weights) -> None:
+        """The sizes in the options are those of the weights."""
+
     def datasets(self, model: BiLm) -> list[Dataset]:
         table = []
         for parameter, tensor in model.state_dict().items():

@@ -193,10 +193,7 @@ def weights_of_state_dict(
 
 
 def read_options(values: Mapping[str, Any], source: str, weights: Weights) -> BiLmOptions:
-    """
-    Check an options.json against the weights, and complete it by them with what it lacks or can't
-    express.
-    """
+    """Check an options.json, and complete it by the weights with what it lacks or can't express."""
     names, completed = weights.variables, dict(values)
     if completed.get("bidirectional") is None:
         completed["bidirectional"] = f"{CELL.format(1, 0)}/W_0" in names
@@ -204,14 +201,11 @@ def read_options(values: Mapping[str, Any], source: str, weights: Weights) -> Bi
         completed["n_tokens_vocab"] = weights.n_words
     if SOFTMAX_BIAS in names and SOFTMAX_WEIGHT not in names:
         completed["share_embedding_softmax"] = True
-    options = replace(
+    return replace(
         BiLmOptions.from_dict(completed, source),
         project_lstm=f"{CELL.format(0, 0)}/W_P_0" in names or None,
         project_characters="CNN_proj/W_proj" in names or None,
     )
-    # This ends where the file does, however many layers the options ask for.
-    weights.check(datasets(options))
-    return options
 
 
 def numbered(names: Container[str], form: str) -> list[str]:

@@ -13,6 +13,7 @@ from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.pretrained.checkpoints import saved_variables
+from allennlp_elmo_plugin.pretrained.checkpoints.bilm_tf import BilmTf
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import (
     make_language_model,
     open_weights,
@@ -166,7 +167,7 @@ def test_sizes_are_compared_before_there_is_memory_for_them(section, change, mes
     options = BiLmOptions.from_dict({**VALUES, **change})
     with open_weights(CHECKPOINT) as weights:
         with pytest.raises(ValueError, match=f"model.ckpt-30.*: .*{message}"):
-            read_options({**VALUES, **change}, "here", weights)
+            BilmTf().check(read_options({**VALUES, **change}, "here", weights), weights)
         state = torch.nn.ModuleDict({"bilm": BiLm(BiLmOptions.from_dict(VALUES))}).state_dict()
         with pytest.raises(ValueError, match="^best.th: "):
             weights_of_state_dict("best.th", state, options)
