@@ -5,7 +5,7 @@ import logging
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -136,7 +136,8 @@ class ElmoEmbedder(BatchEmbedder):
         self._check_not_carried()
         if isinstance(sentences, str):
             raise ValueError(f"got the text {sentences[:40]!r} instead of a list of sentences")
-        if hasattr(sentences, "columns") or hasattr(sentences, "column_names"):
+        is_table = hasattr(sentences, "columns") or hasattr(sentences, "column_names")
+        if is_table or isinstance(sentences, Mapping):  # as rows of Hugging Face's Dataset are
             raise ValueError('got a table: pass its column of sentences, such as table["text"]')
         if pooling not in POOLINGS:
             raise ValueError(f"pooling is {pooling!r}; give one of {tuple(POOLINGS)}")

@@ -236,6 +236,7 @@ def test_mistakes(embedder):
         ([["A cat", float("nan")]], r"sentence 1 is nan.* missing, .* fillna\(\"\"\) of a pandas"),
         ([SimpleNamespace(columns=["text"])], r"table: pass .*, such as table\[\"text\"\]"),
         ([SimpleNamespace(column_names=["text"])], r"table: pass .*, such as table\[\"text\"\]"),
+        ([{"text": ["a", "b"]}], "got a table"),
         ([[["A"], [1.5]]], "sentence 1 has the word 1.5, a float"),
     ]:
         with pytest.raises(ValueError, match=message):
