@@ -36,7 +36,7 @@ def _from_hub(address: str) -> str:
     try:
         import huggingface_hub
     except ImportError as error:
-        raise ValueError("it is missing: pip install huggingface_hub") from error
+        raise ValueError("it needs huggingface_hub: pip install huggingface_hub") from error
     user, model, *file = address.removeprefix("hf://").split("/")
     if file:
         return huggingface_hub.hf_hub_download(f"{user}/{model}", "/".join(file))
@@ -67,7 +67,7 @@ def _through_cached_path(address: str) -> str | None:
 
 def _through_torch(address: str) -> str:
     if not address.startswith(("http://", "https://")):
-        raise ValueError("only http(s) can be read without the package cached_path; install it")
+        raise ValueError("only http(s) is read without cached_path: pip install cached_path")
     folder = Path(torch.hub.get_dir(), "allennlp_elmo_plugin")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / hashlib.sha256(address.encode()).hexdigest()

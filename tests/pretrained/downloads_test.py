@@ -108,5 +108,14 @@ def test_without_the_package_cached_path(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.hub.download_url_to_file", download)
     (path,) = {cached_path(ADDRESS) for _ in range(2)}
     assert asked == [ADDRESS] and Path(path).is_relative_to(tmp_path)
-    with pytest.raises(ValueError, match="only http.s. can be read without the package cached_pat"):
+    with pytest.raises(ValueError, match="only http.s. is read without cached_path: pip"):
         cached_path("s3://bucket/options.json")
+
+
+@pytest.mark.parametrize(
+    "address, package", [("hf://user/model", "huggingface_hub"), ("s3://a/b", "cached_path")]
+)
+def test_a_missing_package_is_named(monkeypatch, address, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ValueError, match=rf"{package}\b.*: pip install {package}"):
+        cached_path(address)
