@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from allennlp_elmo_plugin.text.lexicon import BEGIN_SENTENCE, END_SENTENCE, LINE_END, Lexicon
+from allennlp_elmo_plugin.text.word_ids import BEGIN_SENTENCE, END_SENTENCE, LINE_END, WordIds
 
 
 class Window(NamedTuple):
     """
     One batch of one direction: the words read, and for each of these the word to predict, as
-    numbers of the lexicon, int32, shape (rows, num_steps); 0 after the last word of a row.
+    numbers of `WordIds`, int32, shape (rows, num_steps); 0 after the last word of a row.
     """
 
     inputs: np.ndarray
@@ -32,7 +32,7 @@ class WindowStream:
 
     `texts` are lines as `read_text` yields them, and are read when they are needed. `n_rows`,
     `num_steps`, `drop_last` and `contiguous` are those of `TextBatches`. Streams may share a
-    `lexicon`, which may renumber the words whenever one of them fills its rows. Only the rows in
+    `word_ids`, which may renumber the words whenever one of them fills its rows. Only the rows in
     `returned` are returned, by default all; the others cost little.
     """
 
@@ -41,7 +41,7 @@ class WindowStream:
         texts: Iterable[bytes],
         n_rows: int,
         num_steps: int,
-        lexicon: Lexicon,
+        word_ids: WordIds,
         *,
         directions: Sequence[str] = ("forward",),
         drop_last: bool = True,
@@ -49,8 +49,8 @@ class WindowStream:
         returned: range | None = None,
     ) -> None:
         self._num_steps = num_steps
-        self._lexicon = lexicon
-        lexicon.streams[len(lexicon.streams)] = self
+        self._word_ids = word_ids
+        word_ids.streams[len(word_ids.streams)] = self
         self._directions = directions
         self._drop_last = drop_last
         self._returned = range(n_rows) if returned is None else returned
@@ -63,7 +63,7 @@ class WindowStream:
         self._rows = [(0, 0, -1)] * n_rows
         self._texts = texts
         if contiguous:
-            self.text = np.concatenate([self.text, *map(lexicon.number, texts)])
+            self.text = np.concatenate([self.text, *map(word_ids.number, texts)])
             n_pairs = len(self.text) - 1
             bounds = [row * n_pairs // n_rows for row in range(n_rows + 1)]
             self._rows = [(*each, n_pairs - 1) for each in zip(bounds, bounds[1:])]
@@ -112,8 +112,8 @@ class WindowStream:
             # Drop what no row reads any more. A line is read from both ends.
             first = min(total - end + 1 for _, end, total in self._rows)
             self.text, self._start = self.text[first - self._start :], first
-            self._lexicon.forget()
-            numbers = self._lexicon.number(text)
+            self._word_ids.forget()
+            numbers = self._word_ids.number(text)
             ends = np.flatnonzero(numbers == LINE_END) + (first + len(self.text))
             self.text = np.concatenate([self.text, numbers])
             for end in ends.tolist():

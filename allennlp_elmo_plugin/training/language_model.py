@@ -14,8 +14,8 @@ from allennlp_elmo_plugin.bilm.model_call import model_call
 from allennlp_elmo_plugin.bilm.options import BiLmOptions, set_options
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel
-from allennlp_elmo_plugin.text.lexicon import IGNORED_TARGET
 from allennlp_elmo_plugin.text.vocabulary import UNKNOWN_WORD
+from allennlp_elmo_plugin.text.word_ids import IGNORED_TARGET
 from allennlp_elmo_plugin.training.means import TokenMean
 from allennlp_elmo_plugin.training.processes import sum_over_processes, world_size
 from allennlp_elmo_plugin.training.sampled_softmax_warnings import SampledSoftmaxWarnings

@@ -15,8 +15,8 @@ import torch
 from allennlp_elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN
 from allennlp_elmo_plugin.text.checks import check_text
 from allennlp_elmo_plugin.text.corpus import PathOrPaths, digests, find_files, read_text
-from allennlp_elmo_plugin.text.lexicon import Lexicon
 from allennlp_elmo_plugin.text.windows import Window, WindowStream
+from allennlp_elmo_plugin.text.word_ids import WordIds
 
 Batch = dict[str, Any]  # of tensors; AllenNLP's type is another
 
@@ -184,7 +184,7 @@ class TextBatches:
         making tensors. Tensors are int64 but for the int16 `character_ids`.
         """
         directions = ("forward", "backward") if self.bidirectional else ("forward",)
-        lexicon = Lexicon(self.max_characters_per_token, self.words)
+        word_ids = WordIds(self.max_characters_per_token, self.words)
         if not (epoch or skip or self._rows.start):
             texts = read_text(self.files, self.encoding_errors)
             check_text(self.name, texts, self.max_characters_per_token, self.words)
@@ -194,7 +194,7 @@ class TextBatches:
             seed = f"{self.seed} {epoch} {together[0]}"
             shuffle = random.Random(seed) if self.shuffle_sentences else None
             texts = read_text(self.files, self.encoding_errors, shuffle)
-            streams.append(self._stream(texts, lexicon, together))
+            streams.append(self._stream(texts, word_ids, together))
         of_streams = [stream.fill_rows() for stream in streams]
         if self.drop_last:
             filled: Iterator[Any] = zip(*of_streams)
@@ -208,7 +208,7 @@ class TextBatches:
         for number, runs in enumerate(filled):
             if number >= skip:
                 windows = map(WindowStream.windows, streams, runs)
-                yield self._batch(number, lexicon, list(itertools.chain(*windows)))
+                yield self._batch(number, word_ids, list(itertools.chain(*windows)))
         if number < 0:
             raise ValueError(
                 f"{self.name} is smaller than one batch: its words don't fill {self._n_rows} rows "
@@ -224,38 +224,38 @@ class TextBatches:
         n_read: list[int] = []
         texts = read_text(self.files, "replace", update=n_read.append)
         start = itertools.takewhile(lambda text: sum(n_read) <= _COUNTED_BYTES, texts)
-        n_batches = sum(1 for _ in self._stream(start, Lexicon()).fill_rows())
+        n_batches = sum(1 for _ in self._stream(start, WordIds()).fill_rows())
         n_batches = n_batches * sum(file.stat().st_size for file in self.files) // sum(n_read)
         if self.max_rows is not None:
             n_batches = min(n_batches, self.max_rows // self._n_rows)
         return n_batches
 
     def _stream(
-        self, texts: Iterator[bytes], lexicon: Lexicon, directions: Sequence[str] = ("forward",)
+        self, texts: Iterator[bytes], word_ids: WordIds, directions: Sequence[str] = ("forward",)
     ) -> WindowStream:
         return WindowStream(
             texts,
             self._n_rows,
             self.num_steps,
-            lexicon,
+            word_ids,
             directions=directions,
             drop_last=self.drop_last,
             contiguous=self.contiguous,
             returned=self._rows,
         )
 
-    def _batch(self, number: int, lexicon: Lexicon, windows: list[Window]) -> Batch:
+    def _batch(self, number: int, word_ids: WordIds, windows: list[Window]) -> Batch:
         inputs = np.stack([window.inputs for window in windows])  # (n_directions, rows, num_steps)
         batch: Batch = {"window": torch.full((self.batch_size,), number)}
         if self.max_characters_per_token is None:
-            tokens = lexicon.vocabulary_ids(inputs).clamp(min=0)
+            tokens = word_ids.vocabulary_ids(inputs).clamp(min=0)
         else:
             words, places = np.unique(inputs, return_inverse=True)
             tokens = torch.from_numpy(places.reshape(inputs.shape))
-            batch["character_ids"] = lexicon.character_ids(words)
+            batch["character_ids"] = word_ids.character_ids(words)
         for suffix, ids, window in zip(("", "_reverse"), tokens, windows):
             batch[f"tokens{suffix}"] = ids
-            batch[f"targets{suffix}"] = lexicon.vocabulary_ids(window.targets)
+            batch[f"targets{suffix}"] = word_ids.vocabulary_ids(window.targets)
         return batch
 
 

@@ -12,7 +12,7 @@ from allennlp.data.dataset_readers.dataset_reader import DistributedInfo
 
 from allennlp_elmo_plugin.bilm.characters import words_to_character_ids
 from allennlp_elmo_plugin.plugin.components.truncated_bptt_reader import TruncatedBpttLmReader
-from allennlp_elmo_plugin.text import corpus, lexicon
+from allennlp_elmo_plugin.text import corpus, word_ids
 from allennlp_elmo_plugin.text.corpus import find_files, read_text
 from allennlp_elmo_plugin.training import text_batches
 from tests.support.corpora import (
@@ -105,7 +105,7 @@ def case(request, tmp_path, monkeypatch):
     case = Case(request.param, tmp_path / "corpus")
     case.batches = case.read()
     # The batches that a test reads must be the same with a small cache of words.
-    monkeypatch.setattr(lexicon, "MAX_WORDS", 10)
+    monkeypatch.setattr(word_ids, "MAX_WORDS", 10)
     return case
 
 

@@ -28,18 +28,18 @@ MAX_WORDS = 2**19
 _LINE_END = b"\xff"  # not UTF-8, so that no word is like it
 
 
-class Lexicon:
+class WordIds:
     """
     The distinct words of a text, numbered as they are seen. `max_characters`, the length of a row
-    of character ids, and `word_ids`, those of the vocabulary, are needed only for ids of words.
+    of character ids, and `vocabulary`, the ids of its words, are needed only for ids of words.
     """
 
     def __init__(
-        self, max_characters: int | None = None, word_ids: Mapping[str, int] | None = None
+        self, max_characters: int | None = None, vocabulary: Mapping[str, int] | None = None
     ) -> None:
         self._max_characters = max_characters
-        self._word_ids = word_ids
-        # Their `text` has numbers of this lexicon. In order, on which the next numbers depend.
+        self._vocabulary = vocabulary
+        # Their `text` has numbers from here. In order, on which the next numbers depend.
         self.streams: Any = weakref.WeakValueDictionary()
         self._start()
 
@@ -73,7 +73,7 @@ class Lexicon:
         new = [word.decode() for word in last_first][::-1]
         if self._max_characters is not None:
             self._characters[n_known:n_words] = words_to_character_ids(new, self._max_characters)
-        ids = self._word_ids
+        ids = self._vocabulary
         if ids is not None:
             self._ids[n_known:n_words] = [ids.get(word, ids[UNKNOWN_WORD]) for word in new]
         return numbers
