@@ -1,4 +1,7 @@
-"""What calls of the model share: modes of torch, copies to a GPU, and the check for hooks."""
+"""
+What calls of the model and their gradients share: modes of torch, copies to a GPU, and the check
+for hooks.
+"""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -6,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn, TypeVar, cast
 
 import torch
+from torch.autograd import function as autograd_function
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -47,6 +51,26 @@ def without_autocast() -> Iterator[None]:
         for device_type in filter(torch.is_autocast_enabled, ("cpu", "cuda", "mps", "xpu")):
             stack.enter_context(torch.autocast(device_type, enabled=False))
         yield
+
+
+def backward_once(backward: Callable[..., Any]) -> Any:
+    """Make a backward pass that runs without autocast and refuses a second derivative."""
+    differentiable_once = autograd_function.once_differentiable(backward)
+
+    @functools.wraps(backward)
+    def call(ctx: Any, *grads: torch.Tensor) -> Any:
+        # With `create_graph`, torch raises its error only if an input requires a gradient.
+        if torch.is_grad_enabled():
+            grads = tuple(grad.detach().requires_grad_() for grad in grads)
+        with without_autocast():
+            return differentiable_once(ctx, *grads)
+
+    return staticmethod(call)
+
+
+def may_overwrite_saved() -> bool:
+    """Return whether the running backward pass frees what the forward pass saved."""
+    return not torch._C._autograd._get_current_graph_task_keep_graph()
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels.gradients import backward_once
+from allennlp_elmo_plugin.bilm.model_call import backward_once
 
 Precision = Literal["float32", "bfloat16", "int8"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels.gradients import backward_once
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import Linear
+from allennlp_elmo_plugin.bilm.model_call import backward_once
 
 # Words are grouped by length, rounded up to a multiple of `_LENGTH_STEP` characters. Fewer than
 # `_FEW_WORDS` words are one group.

@@ -8,16 +8,6 @@ from typing import Any
 
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels.gradients import (
-    ONE,
-    TWO,
-    backward_once,
-    clamp_backward_,
-    may_overwrite_saved,
-    sigmoid_backward,
-    tanh,
-    tanh_backward,
-)
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     PreparedMatrix,
     matrix_product,
@@ -25,6 +15,7 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     stacked,
     weight_gradient,
 )
+from allennlp_elmo_plugin.bilm.model_call import backward_once, may_overwrite_saved
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
 # Whether directions run together also where gradients or random numbers are needed
@@ -32,6 +23,8 @@ TRAINS_TOGETHER = False
 # The inputs' part of the gates is computed for as many steps ahead as fit into this size, or into
 # 256 MB on a GPU.
 _CHUNK_BYTES = 8 * 2**20
+# As tensors: an operator takes twice as long with a Python number.
+_ONE, _TWO = torch.tensor([1.0, 2.0], device="cpu")
 
 LstmState = tuple[torch.Tensor, torch.Tensor]
 """Outputs `(n_layers, n_sequences, projection_dim)` and cells `(n_layers, n_sequences, dim)`."""
@@ -128,11 +121,11 @@ def run_steps(
                 torch.sigmoid(layer.state.product(rows, added).to(out.dtype), out=out)
         else:
             torch.sigmoid(arguments.baddbmm_(before, weight).to(gates.dtype), out=gates)
-        candidate.mul_(TWO).sub_(ONE)
+        candidate.mul_(_TWO).sub_(_ONE)
         cells.mul_(forget_gate).addcmul_(in_gate, candidate)
         if cell_clip is not None:
             cells.clamp_(-cell_clip, cell_clip)
-        tanh(cells, out=hidden).mul_(out_gate)  # (n_layers, size, dim)
+        _tanh(cells, out=hidden).mul_(out_gate)  # (n_layers, size, dim)
         if projection is None:
             for layer, rows, out in zip(layers, hidden.to(dtype), outputs):
                 out.copy_(rows if layer.projection is None else layer.projection.product(rows))
@@ -246,7 +239,7 @@ class _Recurrence(torch.autograd.Function):
             outputs_before[step] = (outputs[step_before] if t else initial_output)[:size]
             grad_output = grad_outputs[step] + grad_state[:size]  # (size, projection_dim)
             if ctx.proj_clip is not None:
-                clamp_backward_(grad_output, outputs[step], ctx.proj_clip)
+                _clamp_backward_(grad_output, outputs[step], ctx.proj_clip)
             if unproject is None:
                 grad_hidden = grad_output
             else:
@@ -254,21 +247,21 @@ class _Recurrence(torch.autograd.Function):
                 grad_hidden = unproject.product(grad_projected[step]).to(dtype)  # (size, dim)
             step_gates = gates[step].to(dtype)  # (size, 4 * dim), in float32 a view
             in_gate, forget_gate, candidate, out_gate = step_gates.chunk(4, 1)
-            tanhs = tanh(cells_after[:size], out=all_tanhs[:size])  # (size, dim)
+            tanhs = _tanh(cells_after[:size], out=all_tanhs[:size])  # (size, dim)
             # The gradient of one gate after the other
             grad_gate = torch.mul(grad_hidden, tanhs, out=workspace[:size])  # (size, dim)
-            grad_cell = tanh_backward(grad_hidden.mul_(out_gate), tanhs, out=grad_hidden)
+            grad_cell = _tanh_backward(grad_hidden.mul_(out_gate), tanhs, out=grad_hidden)
             grad_cell.add_(grad_cells[:size])
             if ctx.cell_clip is not None:
-                clamp_backward_(grad_cell, cells_after[:size], ctx.cell_clip)
+                _clamp_backward_(grad_cell, cells_after[:size], ctx.cell_clip)
             cells[step] = tanhs.mul_(out_gate)
-            sigmoid_backward(grad_gate, out_gate, out=out_gate)
+            _sigmoid_backward(grad_gate, out_gate, out=out_gate)
             torch.mul(grad_cell, forget_gate, out=grad_cells[:size])
             torch.mul(grad_cell, cells_before[:size], out=grad_gate)
-            sigmoid_backward(grad_gate, forget_gate, out=forget_gate)
+            _sigmoid_backward(grad_gate, forget_gate, out=forget_gate)
             torch.mul(grad_cell, candidate, out=grad_gate)
-            tanh_backward(grad_cell.mul_(in_gate), candidate, out=candidate)
-            sigmoid_backward(grad_gate, in_gate, out=in_gate)
+            _tanh_backward(grad_cell.mul_(in_gate), candidate, out=candidate)
+            _sigmoid_backward(grad_gate, in_gate, out=in_gate)
             grad_bias.add_(step_gates.sum(0))
             if gates.dtype != dtype:
                 gates[step] = step_gates
@@ -287,3 +280,23 @@ class _Recurrence(torch.autograd.Function):
             grads.append(weight_gradient(grad_projected, hidden) if needed[4] else None)
         dtype = grad_outputs.dtype
         return (*[None] * 4, *(None if grad is None else grad.to(dtype) for grad in grads))
+
+
+def _tanh(values: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    # On the CPU torch calls MKL, whose tanh is several times slower on processors not by Intel.
+    if values.device.type == "cpu":
+        return torch.mul(values, _TWO, out=out).sigmoid_().mul_(_TWO).sub_(_ONE)
+    return torch.tanh(values, out=out)
+
+
+def _tanh_backward(grad: torch.Tensor, output: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    return torch.ops.aten.tanh_backward(grad, output, grad_input=out)
+
+
+def _sigmoid_backward(grad: torch.Tensor, output: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    return torch.ops.aten.sigmoid_backward(grad, output, grad_input=out)
+
+
+def _clamp_backward_(grad: torch.Tensor, values: torch.Tensor, clip: float) -> torch.Tensor:
+    """Set the gradient to zero, in place, where values are at or beyond `-clip` or `clip`."""
+    return torch.ops.aten.hardtanh_backward(grad, values, -clip, clip, grad_input=grad)

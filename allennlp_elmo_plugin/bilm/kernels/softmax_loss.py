@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels.gradients import backward_once, may_overwrite_saved
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import matrix_product, padded_rows
+from allennlp_elmo_plugin.bilm.model_call import backward_once, may_overwrite_saved
 
 # The size of the logits held at a time, but at least this many rows
 _CHUNK_BYTES = 2**24

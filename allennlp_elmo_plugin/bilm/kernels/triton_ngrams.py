@@ -10,8 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
-from allennlp_elmo_plugin.bilm.kernels.gradients import backward_once
 from allennlp_elmo_plugin.bilm.kernels.ngrams import make_table
+from allennlp_elmo_plugin.bilm.model_call import backward_once
 
 # How many words a program of the backward pass has
 _WORDS_EACH = 4

@@ -17,8 +17,8 @@ import torch
 import triton
 import triton.language as tl
 
-from allennlp_elmo_plugin.bilm.kernels.gradients import backward_once, may_overwrite_saved
 from allennlp_elmo_plugin.bilm.kernels.recurrence import Clips, LstmState, LstmWeights
+from allennlp_elmo_plugin.bilm.model_call import backward_once, may_overwrite_saved
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
 TRAINS_TOGETHER = True
