@@ -28,7 +28,7 @@ from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
 from allennlp_elmo_plugin.text import vocabulary
 from allennlp_elmo_plugin.text.corpus import find_files
 from allennlp_elmo_plugin.training.processes import joined_processes, rank
-from allennlp_elmo_plugin.training.run import make_trainer, train_run
+from allennlp_elmo_plugin.training.settings import make_trainer, train_run
 from allennlp_elmo_plugin.training.trainer import CHECKPOINT_FILE, LEARNING_RATES
 
 _SIZES_FILE = CONFIGS / "pretrain" / "sizes.json"

@@ -1,7 +1,7 @@
 """
 Training of language models in torch alone. Start with `language_model.py`, the model with its
-losses; `text_batches.py` reads its text; `trainer.py` trains, saves and resumes; `run.py`
-is a run of `elmo-train`.
+losses; `text_batches.py` reads its text; `trainer.py` trains, saves and resumes; `settings.py`
+makes a run of `elmo-train` from its settings.
 """
 
 from allennlp_elmo_plugin.training.evaluation import evaluate
