@@ -50,7 +50,6 @@ class ElmoPerplexity(Command):
         # Evaluation never samples.
         trained = LanguageModel(options.to_dict(), model.words, pretrained=model, num_samples=0)
         metrics = evaluate(trained.to(device), text)
-        columns = {
-            Path(args.text[0]).name: {**metrics, "predicted_words": trained.n_predicted_words}
-        }
-        print(metrics_table(columns))
+        # Perplexities of other batch sizes can't be compared with these.
+        counts = {"predicted_words": trained.n_predicted_words, "batch_size": text.batch_size}
+        print(metrics_table({Path(args.text[0]).name: {**metrics, **counts}}))

@@ -330,6 +330,7 @@ def test_other_commands_take_the_folder(trained, data, tmp_path, capsys):
     for kind in ("", "forward_", "backward_"):
         assert f"{best[f'validation_{kind}perplexity']:,.2f}" in printed
     assert f"{best['validation_unknown_words']:.2%}" in printed
+    assert printed.split()[-2:] == ["batch_size", "4"]
     layers = ElmoEmbedder(str(folder)).embed_sentence(["w1", "w2"])
     assert layers.shape == (3, 2, 16)
     export(str(folder), tmp_path / "exported")
