@@ -9,6 +9,7 @@ import importlib.metadata
 import os
 import platform
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -35,8 +36,11 @@ def main(arguments: list[str] | None = None) -> int:
         program = f"{runner} -m {PLUGIN}"
     if not arguments or arguments[0].startswith("-"):
         return _activate(program, arguments)
-    from allennlp_elmo_plugin.commands import COMMANDS
-    from allennlp_elmo_plugin.commands.command import Parser
+    try:
+        from allennlp_elmo_plugin.commands import COMMANDS
+        from allennlp_elmo_plugin.commands.command import Parser
+    except KeyboardInterrupt:  # Importing torch takes seconds.
+        exits.end_with("interrupted", number=signal.SIGINT)
 
     names = [command.name for command in COMMANDS]
     if arguments[0] in names:

@@ -110,6 +110,17 @@ def test_our_command_starts_without_task_models(start):
     assert process.stderr.count("\n") == 1
 
 
+def test_ctrl_c_while_torch_is_imported(monkeypatch, capsys):
+    class Commands:
+        def __getattr__(self, name):
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "allennlp_elmo_plugin.commands", Commands())
+    with pytest.raises(SystemExit, match=str(128 + signal.SIGINT)):
+        main(["elmo"])
+    assert capsys.readouterr().err == "interrupted\n"
+
+
 def test_names_itself(monkeypatch, capsys):
     monkeypatch.setattr(commands, "__version__", commands.__version__)
     sigterm = signal.getsignal(signal.SIGTERM)
