@@ -52,11 +52,14 @@ def check_writable(path: PathLike) -> None:
 
 
 @contextmanager
-def output_folder(path: PathLike, names: Sequence[str], force: bool = False) -> Iterator[Path]:
+def output_folder(
+    path: PathLike, names: Sequence[str], force: bool | None = None
+) -> Iterator[Path]:
     """
     Write the files of a folder together: yield the folder to write to. A process that
     is killed leaves the earlier files, the new ones, or a folder without the required file, the
-    first of `names`. Other names may not be written, and with `force` stay as they are.
+    first of `names`. Other names may not be written, and with `force` stay as they are; it is
+    `None` for a command without `--force`.
     """
     if not os.fspath(path):
         raise ValueError("the output is an empty name; give a folder")
@@ -69,8 +72,8 @@ def output_folder(path: PathLike, names: Sequence[str], force: bool = False) -> 
     try:
         with _staging(folder / _STAGING, folder) as new:
             if not force and os.listdir(folder) != [_STAGING]:
-                advice = "choose another output, or --force to replace what this command writes"
-                raise ValueError(f"The folder {path} is not empty; {advice}")
+                hint = ", or --force to replace what this command writes" * (force is not None)
+                raise ValueError(f"The folder {path} is not empty; choose another output{hint}")
             yield new
             sync(new)
             for name in names:
