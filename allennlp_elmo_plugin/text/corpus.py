@@ -109,5 +109,5 @@ def _check_utf8(file: Path) -> None:
     except ValueError as error:
         raise ValueError(
             f'{error}, or read such bytes as U+FFFD (encoding_errors "replace" in a configuration, '
-            "--encoding-errors replace on the command line)"
+            "--encoding-errors replace for elmo-vocab)"
         ) from None
