@@ -46,6 +46,9 @@ class ElmoCharacterEncoder(CharacterEncoder):
             if opened is None:
                 files = stack.enter_context(find_model(options_file, weight_file))
                 options, weights = stack.enter_context(files.open(whole=False))
+                encoder, parts = replace(options, n_layers=0), ("char_embed", "CNN")
+                # Before the layers are made, of which the options may ask for any number
+                weights.check(datasets(encoder), parts)
             else:  # The language model loads the parameters.
                 options, files = opened
             if options.char_cnn is None:
@@ -54,8 +57,7 @@ class ElmoCharacterEncoder(CharacterEncoder):
             super().__init__(options.char_cnn, dim, project, "meta")
             if opened is None:
                 modules = torch.nn.ModuleDict({"_token_embedder": self})
-                table = datasets(replace(options, n_layers=0))
-                load(modules, table, weights, parts=("char_embed", "CNN"))
+                load(modules, datasets(encoder), weights, parts)
             # Programs read these attributes of AllenNLP's class.
             self._options = read_json_object(files.options) if files.is_pair else options.to_dict()
         self._weight_file = str(files.weights)

@@ -41,6 +41,11 @@ def test_weights_of_the_encoder_alone(tmp_path):
         torch.testing.assert_close(actual, expected)
     with pytest.raises(ValueError, match="the variable 'RNN_0/.* is missing"):
         ElmoEmbedder(options, weights)
+    values = json.loads(Path(options).read_text(encoding="utf-8"))
+    values["char_cnn"]["n_highway"] = 2**31 - 1
+    Path(options).write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(ValueError, match="the variable 'CNN_high_1/.* is missing"):
+        ElmoCharacterEncoder(options, weights)
 
 
 @pytest.mark.parametrize("width", [10, 60])
