@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
 from allennlp_elmo_plugin.embedding.batches import POOLINGS, BatchEmbedder, Layers, Pooling, pool
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, Neighbours, embed_word, nearest
-from allennlp_elmo_plugin.files.atomic import PathLike
+from allennlp_elmo_plugin.files.atomic import PathLike, output_folder
 from allennlp_elmo_plugin.pretrained.file_names import OPTIONS_FILE, WEIGHT_FILE
 from allennlp_elmo_plugin.pretrained.find_model import BUNDLED_MODEL, find_model
 from allennlp_elmo_plugin.pretrained.weight_file import write_weights
@@ -236,11 +235,12 @@ class ElmoEmbedder(BatchEmbedder):
 
     def save(self, folder: PathLike) -> None:
         """Write the model to a folder, which is then another name of it."""
-        os.makedirs(folder, exist_ok=True)
         if not self.elmo_bilm.layout.read_only:
-            self.elmo_bilm.options.write(Path(folder, OPTIONS_FILE))
-            write_weights(Path(folder, WEIGHT_FILE), self.elmo_bilm)
+            with output_folder(folder, (OPTIONS_FILE, WEIGHT_FILE), force=True) as new:
+                self.elmo_bilm.options.write(new / OPTIONS_FILE)
+                write_weights(new / WEIGHT_FILE, self.elmo_bilm)
             return
+        os.makedirs(folder, exist_ok=True)
         with find_model(*self._names) as files:
             if not files.options.parent.samefile(folder):
                 shutil.copytree(files.options.parent, folder, dirs_exist_ok=True)

@@ -19,7 +19,13 @@ from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from tests.elmo.many_langs_encoder_test import FIXTURES
 from tests.support.originals import elmo as original
-from tests.support.testing import read_arrays, write_random_elmo
+from tests.support.testing import (
+    fork,
+    limit_file_size,
+    read_arrays,
+    read_files,
+    write_random_elmo,
+)
 
 LONG = "Nobody has ever counted the naïve ﬁsh in it , or so they say !"
 SENTENCES = [text.split() for text in ("Alice saw the old mill .", "Yes .", "", LONG, "x" * 70)]
@@ -174,6 +180,19 @@ def test_a_saved_model_is_a_name_of_it(name, files, tmp_path):
         embedder.save(tmp_path / "new" / "saved")
         embedder = ElmoEmbedder(tmp_path / "new" / "saved")
         assert_all_close(embedder.embed_batch(SENTENCES), expected)
+
+
+def test_a_full_disk_leaves_the_earlier_model(files, tmp_path):
+    """Not its weights with the new options."""
+    ElmoEmbedder("tiny").save(tmp_path)
+    before, embedder = read_files(tmp_path), ElmoEmbedder(*files)
+
+    def save():
+        limit_file_size(4000)
+        with pytest.raises(OSError, match="cannot write: File too large"):
+            embedder.save(tmp_path)
+
+    assert fork(save) == 0 and read_files(tmp_path) == before
 
 
 def test_paths_and_short_calls(files, tmp_path, monkeypatch):
