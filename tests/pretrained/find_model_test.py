@@ -132,7 +132,7 @@ def test_modules_of_tensorflow_hub(scope, tmp_path):
             values = np.concatenate([np.ones((1, values.shape[1]), "float32"), values])
         variables[f"{scope}/{name}"] = values
     write_checkpoint(module / "variables" / "variables", variables)
-    for name in ("saved_model.pb", "tfhub_module.pb"):
+    for name in ("saved_model.pb", "tfhub_module.pb", "embedded_text.hdf5"):
         (module / name).touch()
     packed_at_its_top = shutil.make_archive(str(tmp_path / "elmo_ru-wiki"), "gztar", module)
     expected = ElmoEmbedder(*elmo).embed_sentence(SENTENCE)

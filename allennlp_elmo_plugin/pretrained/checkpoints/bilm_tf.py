@@ -21,6 +21,8 @@ class BilmTf(Layout):
     """options.json, and weights.hdf5 or a checkpoint of TensorFlow, which also has the softmax."""
 
     def find(self, folder: Path, for_training: bool) -> tuple[Path, Path] | None:
+        if names.is_hub_module(folder):
+            return None  # whatever other files are there, such as embedded text
         weights = find_checkpoint(folder) if for_training else None
         if weights is None:
             options = names.find_options_file(folder) or folder / names.OPTIONS_FILE
