@@ -27,7 +27,8 @@ def make_trainer(
 ) -> Trainer:
     """Return the trainer with the settings of a run."""
     model = LanguageModel(words=words, pretrained=pretrained, **run["model"])
-    of_validation = {"shuffle_sentences": False, "drop_last": False, **run["validation"]}
+    whole = {"shuffle_sentences": False, "drop_last": False, "batches_per_epoch": None}
+    of_validation = {**run["text"], **whole, **run["validation"]}
     text, validation = (
         TextBatches(
             words=words,
@@ -37,7 +38,7 @@ def make_trainer(
             world_size=world_size(),
             **settings,
         )
-        for settings in (run["text"], {**run["text"], **of_validation})
+        for settings in (run["text"], of_validation)
     )
     return Trainer(model, text, validation, folder, device=device, settings=run, **run["training"])
 

@@ -39,7 +39,7 @@ for which in ("", "validation_"):
 FORWARD = {f"{which}dataset_reader.bidirectional": False for which in ("", "validation_")}
 CASES = {
     "sampled softmax": {},
-    "full softmax": {"model.num_samples": 0},
+    "full softmax": {"model.num_samples": 0, "data_loader.batches_per_epoch": 5},
     "words": WORDS,
     "tied words": {**WORDS, "model.num_samples": 0, "model.share_embedding_softmax": True},
     "forward": {**FORWARD, "model.bidirectional": False},

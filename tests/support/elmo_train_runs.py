@@ -67,9 +67,10 @@ def write_size(config, path):
     """Write the settings of a config of `allennlp train` as a size."""
     values = json.loads(config.read_text(encoding="utf-8"))
     model = {key: values["model"][key] for key in _MODEL if key in values["model"]}
+    batches = {"batches_per_epoch": values["data_loader"].get("batches_per_epoch")}
     size = {
         "model": model,
-        "text": {key: values["dataset_reader"][key] for key in _TEXT},
+        "text": {**batches, **{key: values["dataset_reader"][key] for key in _TEXT}},
         "validation": {},
         "training": {"num_epochs": values["trainer"]["num_epochs"]},
     }
