@@ -178,7 +178,10 @@ class ElmoBiLm(CachingModule, BiLm):
         return self._settled.get(weights, self._settle, self.precision)
 
     def _settle(self) -> FixedState:
-        with torch.enable_grad():  # so that in training nothing is prepared for two words
+        # With a gradient, so that in training nothing is prepared for two words. It isn't used, and
+        # gradient checkpointing, which finds this state kept the second time, must not count it.
+        not_counted = torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x)
+        with torch.inference_mode(False), torch.enable_grad(), not_counted:
             vectors, _ = self._embed_words([self.token_layer.boundary_words])
         vectors = vectors.detach().repeat(10, 1)  # (20, projection_dim)
         packing = PackedBatch([20], 20, vectors.device)

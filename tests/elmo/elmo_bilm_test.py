@@ -3,11 +3,13 @@
 import copy
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch.utils._pytree import tree_map
+from torch.utils.checkpoint import checkpoint
 
 from allennlp_elmo_plugin.elmo.elmo import Elmo, batch_to_ids
 from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm, padded_layers
@@ -211,6 +213,30 @@ def test_a_hook_on_the_encoder_counts_for_words_and_the_settled_state(files_of):
     assert_close(padded_layers(output), padded)
     handle.remove()
     assert torch.equal(bilm(batch_to_ids(sentences))["activations"][2], expected[2])
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_gradients_of_checkpoints_from_the_settled_state(files_of, use_reentrant):
+    grads = []
+    for checkpointed in (False, True):
+        bilm = ElmoBiLm(**files_of(), initial_state="settled", requires_grad=True)
+
+        def run(zero, bilm=bilm):
+            return bilm(TEXT)["activations"][2] + zero
+
+        call = partial(checkpoint, run, use_reentrant=use_reentrant) if checkpointed else run
+        call(torch.zeros((), requires_grad=True)).square().sum().backward()
+        grads.append([parameter.grad for parameter in bilm.parameters()])
+    assert_close(*grads)
+
+
+def test_a_hook_on_the_encoder_and_the_settled_state_in_inference_mode(files_of):
+    bilm = ElmoBiLm(**files_of(), initial_state="settled", requires_grad=True)
+    with torch.no_grad():
+        expected = bilm(TEXT)
+    bilm.token_layer.register_forward_hook(lambda *call: None)
+    with torch.inference_mode():
+        assert_close(bilm(TEXT), expected)
 
 
 def test_fingerprint_is_that_of_the_layers(files_of):
