@@ -37,7 +37,7 @@ class BiLstm(torch.nn.Module):
         self.directions = options.directions
         self.use_skip_connections = options.use_skip_connections
         self.dropout = torch.nn.Dropout(options.dropout)
-        # See `BidirectionalLanguageModel`.
+        # See `LanguageModel`.
         self.variational_dropout = False
         self.recurrent_dropout = 0.0
         # Whether calls of the biLM start from the state that the last call left, and that state

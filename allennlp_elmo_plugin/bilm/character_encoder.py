@@ -170,9 +170,7 @@ class CharacterEncoder(CachingModule):
 
     def _weights_of_call(self) -> EncoderWeights:
         """Return what is computed from the parameters, kept where it may be."""
-        check_layers(
-            self, torch.nn.Conv1d, torch.nn.ModuleDict, torch.nn.ModuleList, torch.nn.Linear
-        )
+        check_layers(self, *_LAYERS)
         weights = self.weights
         has_gradient = needs_grad(*weights)
 

@@ -375,9 +375,8 @@ class _StackedRecurrence(torch.autograd.Function):
     """
     `_run_stacked` with its gradient, which stops at the initial state. `tensors` are, of one layer
     after the other, the inputs, shape `(n_tokens, in_dim)`, and the four weights. Products have the
-    type `dtype`. Return each layer's outputs, shape `(n_tokens,
-    projection_dim)`, and the cells after each sequence's last token, shape `(n_layers, n_sequences,
-    dim)`.
+    type `dtype`. Return each layer's outputs, shape `(n_tokens, projection_dim)`, and the cells
+    after each sequence's last token, shape `(n_layers, n_sequences, dim)`.
     """
 
     @staticmethod
