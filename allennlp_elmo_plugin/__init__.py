@@ -3,13 +3,13 @@ ELMo in PyTorch: pretraining, export and use. Only `plugin/` needs AllenNLP. It 
 AllenNLP is, registers our components there, and applies the patches.
 """
 
-import importlib
-import importlib.abc
-import sys
-from importlib.machinery import ModuleSpec
-from typing import TYPE_CHECKING, Any
+# With a _, so that completion shows only public names.
+import importlib as _importlib
+import importlib.abc as _abc
+import sys as _sys
+import typing as _typing
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from allennlp_elmo_plugin.bilm.model import BiLm
     from allennlp_elmo_plugin.bilm.options import BiLmOptions
     from allennlp_elmo_plugin.elmo.elmo import Elmo, batch_to_ids
@@ -28,11 +28,11 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _typing.Any:
     """Import a public name when it is first used."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(_importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:
@@ -40,27 +40,27 @@ def __dir__() -> list[str]:
     return ["__version__", *__all__]
 
 
-class _Activator(importlib.abc.MetaPathFinder):
+class _Activator(_abc.MetaPathFinder):
     """Imports `plugin/` right after AllenNLP, when that is imported."""
 
-    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: _typing.Any, target: _typing.Any = None) -> _typing.Any:
         if name != "allennlp":
             return None
-        others = (finder for finder in sys.meta_path if finder is not self)
+        others = (finder for finder in _sys.meta_path if finder is not self)
         spec = next(filter(None, (each.find_spec(name, path, target) for each in others)), None)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
-            def execute_and_activate(module: Any) -> None:
+            def execute_and_activate(module: _typing.Any) -> None:
                 execute(module)
-                sys.meta_path.remove(self)
-                importlib.import_module(_PLUGIN)
+                _sys.meta_path.remove(self)
+                _importlib.import_module(_PLUGIN)
 
             spec.loader.exec_module = execute_and_activate  # type: ignore[method-assign]
         return spec
 
 
-if "allennlp" in sys.modules:
-    importlib.import_module(_PLUGIN)
+if "allennlp" in _sys.modules:
+    _importlib.import_module(_PLUGIN)
 else:
-    sys.meta_path.insert(0, _Activator())
+    _sys.meta_path.insert(0, _Activator())

@@ -43,6 +43,8 @@ def test_public_api():
     names = ["BiLm", "BiLmOptions", "Elmo", "ElmoEmbedder", "batch_to_ids"]
     assert allennlp_elmo_plugin.__all__ == names
     assert dir(allennlp_elmo_plugin) == sorted(["__version__", *names])  # what completion shows
+    # And after `import`, where it reads the source
+    assert vars(allennlp_elmo_plugin).keys().isdisjoint({"Any", "importlib", "sys", "typing"})
     for name in names:
         assert getattr(allennlp_elmo_plugin, name).__module__.startswith("allennlp_elmo_plugin.")
 
