@@ -130,7 +130,7 @@ def test_only_the_rest_is_embedded(files, tmp_path, monkeypatch, n_parts, initia
     interrupt(files, text, path, n_parts, initial_state=initial_state)
     n_written = sum(len(part.sentences) for part in PartsFolder(path))
     batches = note_batches(monkeypatch)
-    embed(files, text, path, initial_state, resume=True)
+    embed(files, text, path, initial_state, resume=True, overwrite=n_parts > 1)
     assert sum(map(len, batches)) == len(text.split("\n")) - n_written > 0
     assert os.listdir(tmp_path) == ["o"]
     embed(files, text, tmp_path / "expected", initial_state)
