@@ -7,6 +7,7 @@ import shutil
 import signal
 from contextlib import suppress
 from functools import partial
+from threading import Timer
 from unittest.mock import DEFAULT, patch
 
 import h5py
@@ -309,6 +310,13 @@ def test_one_process_a_shard(files, tmp_path):
     with PartsFolder(f"{tmp_path}/o").lock("shard-0"):
         with pytest.raises(BlockingIOError, match="another process is using it.*o.parts"):
             embed(files, "a\n", tmp_path / "o", resume=True)
+
+
+def test_a_shard_waits_while_another_joins(files, tmp_path):
+    joining = PartsFolder(f"{tmp_path}/o").lock("join")
+    Timer(1, joining.close).start()
+    embed(files, "a\n", tmp_path / "o")
+    assert joining.closed and os.listdir(tmp_path) == ["o"]
 
 
 def note_batches(monkeypatch):
