@@ -27,6 +27,9 @@ GROUPS = {
 def test_in_tritons_interpreter(tests, repository_root, subprocess_environment):
     if tests[0] != KERNELS:
         pytest.importorskip("allennlp")
+    options = pytest.importorskip("triton.backends.nvidia.compiler").CUDAOptions
+    if "launch_cooperative_grid" not in options.__dataclass_fields__:
+        pytest.skip("the package doesn't use this Triton, which comes with torch 2.6")
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--timeout", "1800", *tests],
         cwd=repository_root,

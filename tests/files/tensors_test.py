@@ -105,7 +105,7 @@ def test_a_changed_byte_of_a_checkpoint_is_noticed(path):
             n_refused += 1
         else:
             assert state["weight"].tolist() == [*range(9)] and state["text"] == "words"
-    assert n_refused > 800
+    assert n_refused > 0.5 * len(sound)  # fewer with torch 2.6
     path.write_bytes(sound[:-1])
     with pytest.raises(ValueError, match="weights.th: damaged"):
         read_checkpoint(path, "")
