@@ -271,7 +271,7 @@ def test_what_a_resumed_run_refuses(trained, tmp_path, capsys):
     run["text"]["paths"] = [str(heldout)]
     state = torch.load(folder / "checkpoint.pt")
     digest = state["processes"][0]["text"]["digest"]
-    digest[str(heldout)] = digest.pop(arguments[0] and str(arguments[0]))
+    digest[str(heldout)] = digest.pop(str(arguments[0]))
     torch.save(state, folder / "checkpoint.pt")
     (folder / "training.json").write_text(json.dumps(run), encoding="utf-8")
     before = read_files(folder)
