@@ -79,8 +79,7 @@ class Command:
     def _run(self, prog: str, args: argparse.Namespace) -> None:
         def work() -> None:
             gpu = getattr(args, "cuda_device", None)
-            n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-            if gpu is not None and gpu >= n_gpus:
+            if gpu not in (None, -1) and gpu >= (n_gpus := torch.cuda.device_count()):
                 raise ValueError(f"--cuda-device {gpu}: torch finds {n_gpus} GPUs; -1 is the CPU")
             for package in args.packages:
                 sys.path.append("")  # the folder where the command runs
