@@ -1,15 +1,18 @@
 """Every public path of embedding on a GPU gives the CPU's numbers."""
 
 import io
+import os
 
 import pytest
 import torch
 from allennlp.modules.seq2seq_encoders import PassThroughEncoder
 
 from allennlp_elmo_plugin import Elmo, ElmoEmbedder, batch_to_ids
+from allennlp_elmo_plugin.embedding import corpus_embedder
 from allennlp_elmo_plugin.plugin.benchmark.cached_bilm import Vectors, keep_vectors
 from allennlp_elmo_plugin.plugin.components import ElmoTokenEmbedder
 from allennlp_elmo_plugin.plugin.components.elmo_output_encoder import ElmoOutputEncoder
+from tests.support.layers_files import assert_same_files
 from tests.support.pretend_gpu import check_on_gpu, count_waits, gpu_for_tests
 from tests.support.testing import fork, limit_file_size, read_arrays, write_random_elmo
 
@@ -84,16 +87,27 @@ def test_a_file_from_a_gpu_with_too_little_memory(pooling, files, tmp_path, monk
     check_on_gpu(embed)
 
 
-def test_a_full_disk_behind_a_gpu(files, tmp_path):
-    """The last batch is written when all have been launched."""
+@pytest.mark.parametrize("share", [0.02, 0.6])
+def test_a_full_disk_behind_a_gpu(share, files, tmp_path, monkeypatch):
+    """While the first part is written, or while parts are joined: they are not lost."""
+    monkeypatch.setattr(corpus_embedder, "PART_WORDS", 100)
+
+    def embed(device, name, **options):
+        text = io.BytesIO(b"Alice saw the old mill .\n" * 100)
+        ElmoEmbedder(*files, device).embed_file(text, str(tmp_path / name), **options)
 
     def run():
-        limit_file_size(1000)
+        limit_file_size(int(share * os.path.getsize(tmp_path / "expected")))
         with gpu_for_tests(), pytest.raises(OSError, match="File too large; .*make room"):
-            embedder = ElmoEmbedder(*files, 0)
-            embedder.embed_file(io.BytesIO(b"Alice saw the mill .\n"), str(tmp_path / "o"))
+            embed(0, "o")
 
+    with gpu_for_tests():
+        embed(0, "expected")
     assert fork(run) == 0
+    assert os.path.exists(tmp_path / "o.parts" / "00001") == (share > 0.5)
+    with gpu_for_tests():
+        embed(0, "o", resume=True)
+    assert_same_files(tmp_path / "o", tmp_path / "expected")
 
 
 def _gradients(module, device):

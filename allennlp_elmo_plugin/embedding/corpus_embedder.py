@@ -20,7 +20,7 @@ from allennlp_elmo_plugin.embedding import batches, layers_file
 from allennlp_elmo_plugin.embedding.parts import Part, PartsFolder
 from allennlp_elmo_plugin.files.atomic import check_writable
 from allennlp_elmo_plugin.pretrained.find_model import BUNDLED_MODEL
-from allennlp_elmo_plugin.progress import progress_bar
+from allennlp_elmo_plugin.progress import progress_bar, step_bar
 from allennlp_elmo_plugin.text.checks import check_text
 from allennlp_elmo_plugin.text.lines import SentenceLine, TextLines
 
@@ -122,8 +122,8 @@ class CorpusEmbedder:
         resume = resume or self.num_shards > 1
         folder = PartsFolder(path)
         complete = layers_file.read_summary(path) if resume else {}
+        summary = {**self._settings, **_TOTALS}
         if self._settings.items() <= complete.items():
-            summary = {**self._settings, **_TOTALS}
             for _ in self._divide(lines, summary):
                 pass
             if summary != complete:
@@ -134,20 +134,38 @@ class CorpusEmbedder:
             folder.remove()  # if the process was killed before it did
             return complete
         check_output(path, overwrite, resume)
-        summary = self.write_parts(lines, path, anew=overwrite and not resume)
+        if self.num_shards == 1:
+            with (
+                self._work_in(folder, anew=overwrite and not resume),
+                folder.lock("join", wait=True),
+                self._joined(folder, path, lines.name, summary) as join_next,
+            ):
+                self._embed_parts(lines, folder, summary, join_next)
+            folder.remove()
+            return summary
+        summary = self.write_parts(lines, path)
         complete = {**summary, "missing_parts": 0}
         with folder.lock("join", wait=True):
             # Another shard may have joined them in the meantime.
             if folder.has_parts() or layers_file.read_summary(path) != complete:
                 if summary["missing_parts"]:
                     return summary
-                self._join(summary, folder, path, lines.name)
+                with self._joined(folder, path, lines.name, complete):
+                    pass
             folder.remove()
         return complete
 
-    def write_parts(self, lines: TextLines, path: str, anew: bool = False) -> dict[str, Any]:
-        """Write the parts of this shard that are missing, or all of them, as `embed` does."""
+    def write_parts(self, lines: TextLines, path: str) -> dict[str, Any]:
+        """Write the parts of this shard that are missing, as `embed` does."""
         folder = PartsFolder(path, self.shard_index)
+        summary = {**self._settings, **_TOTALS}
+        with self._work_in(folder):
+            self._embed_parts(lines, folder, summary)
+        return summary
+
+    @contextmanager
+    def _work_in(self, folder: PartsFolder, anew: bool = False) -> Iterator[None]:
+        """Lock this shard, with the parts that it finds and, for the block, words of its own."""
         with folder.lock(f"shard-{self.shard_index}"):
             folder.start(self._part_settings, anew)
             # The rounding of a word's vector depends on the words that are encoded with it: those
@@ -156,22 +174,29 @@ class CorpusEmbedder:
             encoder.word_cache.forget()
             n_kept = encoder.word_cache.n_kept
             try:
-                return self._embed_parts(lines, folder)
+                yield
             finally:
                 encoder.word_cache.forget(n_kept)
                 if self.num_shards == 1 and not folder.has_parts():
                     folder.remove()
 
-    def _embed_parts(self, lines: TextLines, folder: PartsFolder) -> dict[str, Any]:
+    def _embed_parts(
+        self,
+        lines: TextLines,
+        folder: PartsFolder,
+        summary: dict[str, Any],
+        join_next: Callable[[], Any] = int,
+    ) -> None:
+        """Embed the parts that are missing, and call `join_next` for each part that is there."""
         if self._bilm.initial_state == "settled":
             self._bilm.settled_state()
         common: list[list[str]] = []  # words of the first parts that have not been encoded yet
         missing: list[int] = []  # other shards' parts that were not there when this one passed
-        summary = {**self._settings, **_TOTALS}
-        on_gpu = next(self._bilm.parameters()).device.type == "cuda"
+        n_behind = _N_BEHIND if next(self._bilm.parameters()).device.type == "cuda" else 0
         with (
             progress_bar(total=lines.size, unit="B", unit_scale=True, desc="embedding") as bar,
-            _calls_behind(_N_BEHIND if on_gpu else 0) as call,
+            _calls_behind(n_behind) as call_join,
+            _calls_behind(n_behind) as call,
         ):
             for number, part in enumerate(self._divide(lines, summary)):
                 if number == 0:
@@ -188,12 +213,12 @@ class CorpusEmbedder:
                     self._embed_part(part, common, writing, call)
                 else:
                     missing.append(number)
+                call(call_join, join_next)  # once the part is written
                 bar.set_postfix_str(f"{summary['sentences']:,} sentences", refresh=False)
                 bar.update(lines.position - bar.n)
         if not summary["lines"]:
             logger.warning(f"{lines.name}: is empty, so the output has no sentences")
         summary["missing_parts"] = sum(not folder.has(number) for number in missing)
-        return summary
 
     def _check_script(self, name: str, text: bytes) -> None:
         is_bundled = Path(self._bilm.token_layer._weight_file).parent == BUNDLED_MODEL
@@ -274,34 +299,48 @@ class CorpusEmbedder:
             indices, batch = batch[: len(n_rows)], batch[len(n_rows) :]
             writing.send((indices, rows.astype(self.dtype, copy=False), n_rows))
 
-    def _join(self, summary: dict[str, Any], folder: PartsFolder, path: str, name: str) -> None:
-        """Write the output from all parts."""
+    @contextmanager
+    def _joined(
+        self, folder: PartsFolder, path: str, name: str, summary: dict[str, Any]
+    ) -> Iterator[Callable[[], int]]:
+        """
+        Write the output from all parts. In the block, which gives `summary` the text's totals, the
+        function that is yielded may add the next part. It returns its number of sentences, or 0.
+        """
         mapping: dict[str, str] = {}
         dim = self._bilm.get_output_dim()
         number = checksum = 0
-        with (
-            layers_file.open_layers_file(path, self.compression) as file,
-            progress_bar(total=summary["sentences"], unit=" sentences", desc="joining") as bar,
-        ):
+        parts = iter(folder)
+
+        def join_next() -> int:
+            nonlocal number, checksum
+            part = next(parts, None)
+            if part is None:
+                return 0
+            if self.pooling:
+                # A row is in memory until the next one is read.
+                vectors = [rows.reshape(*self._layers, dim).copy() for rows in part.rows]
+                file.add_rows(np.stack(vectors))
+            for sentence in part.sentences:
+                checksum = zlib.crc32(_text(sentence), checksum)
+                if not self.pooling:
+                    layers = next(part.rows).reshape(*self._layers, -1, dim)
+                    if not self.use_sentence_keys:
+                        file.add(str(number), layers)
+                    elif self._is_carried or sentence not in mapping:
+                        file.add_sentence(sentence, layers, f"{name}, line {number + 1}")
+                if self._mappings or self.use_sentence_keys:
+                    mapping[sentence] = str(number)
+                number += 1
+            return len(part.sentences)
+
+        with layers_file.open_layers_file(path, self.compression, folder.staging) as file:
             if self.pooling:
                 file.add_rows(np.empty((0, *self._layers, dim), self.dtype))
-            for part in folder:
-                if self.pooling:
-                    # A row is in memory until the next one is read.
-                    vectors = [rows.reshape(*self._layers, dim).copy() for rows in part.rows]
-                    file.add_rows(np.stack(vectors))
-                for sentence in part.sentences:
-                    checksum = zlib.crc32(_text(sentence), checksum)
-                    if not self.pooling:
-                        layers = next(part.rows).reshape(*self._layers, -1, dim)
-                        if not self.use_sentence_keys:
-                            file.add(str(number), layers)
-                        elif self._is_carried or sentence not in mapping:
-                            file.add_sentence(sentence, layers, f"{name}, line {number + 1}")
-                    if self._mappings or self.use_sentence_keys:
-                        mapping[sentence] = str(number)
-                    number += 1
-                bar.update(len(part.sentences))
+            yield join_next
+            with step_bar("joining", summary["sentences"], " sentences") as update:
+                while n_sentences := join_next():
+                    update(n_sentences)
             if (number, checksum) != (summary["sentences"], summary["checksum"]):
                 raise ValueError(f"the parts of {path} are not those of {name}. {_OTHER_TEXT}")
             if self._mappings:

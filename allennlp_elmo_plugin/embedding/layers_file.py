@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import h5py
@@ -92,12 +93,14 @@ class LayersFile:
 
 
 @contextmanager
-def open_layers_file(path: str, compression: str | None = None) -> Iterator[LayersFile]:
-    """Write a `LayersFile` atomically."""
+def open_layers_file(
+    path: str, compression: str | None = None, staging: Path | None = None
+) -> Iterator[LayersFile]:
+    """Write a `LayersFile` atomically; see `atomic_file`."""
     # HDF5 1.8's format (2008): in older ones, a writer's memory grows with the keys. Compressed
     # datasets need 1.10's (2016), in which they have no index of 2.6 KB each.
     libver = ("v108" if compression is None else "v110", "latest")
-    with atomic_file(path) as staged, LateErrorFile(staged) as raw:
+    with atomic_file(path, staging=staging) as staged, LateErrorFile(staged) as raw:
         with h5py.File(raw, "w", libver=libver) as file:
             yield LayersFile(file, compression)
 

@@ -44,6 +44,7 @@ class PartsFolder:
     def __init__(self, output: str, shard: int = 0) -> None:
         self._path = Path(f"{output}.parts")
         self._shard = shard
+        self.staging = self._path / "joined"
 
     def lock(self, name: str, wait: bool = False) -> io.FileIO:
         """Make the folder and lock this work in it; see `open_locked`."""

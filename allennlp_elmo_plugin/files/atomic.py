@@ -23,15 +23,15 @@ _STAGING = ".elmo.partial"
 
 
 @contextmanager
-def atomic_file(path: PathLike, wait: bool = False) -> Iterator[str]:
+def atomic_file(path: PathLike, wait: bool = False, staging: Path | None = None) -> Iterator[str]:
     """
-    Write a file atomically: yield the path to write to. The file gets its name when the block ends
-    without an error; a link is replaced. If another process writes it, `wait`, or raise a
-    `BlockingIOError`.
+    Write a file atomically: yield the path to write to, in the folder `staging`, by default a
+    hidden one. The file gets its name when the block ends without an error; a link is replaced. If
+    another process writes it, `wait`, or raise a `BlockingIOError`.
     """
     check_writable(path)
     folder, name = os.path.split(os.path.abspath(path))
-    with _staging(Path(folder, f".{name}.partial"), path, wait) as new:
+    with _staging(staging or Path(folder, f".{name}.partial"), path, wait) as new:
         yield str(new / name)
         sync(new / name)
         os.replace(new / name, os.path.join(folder, name))

@@ -267,7 +267,7 @@ def test_what_a_killed_run_began_is_overwritten(files, tmp_path, monkeypatch):
     )
     for _ in range(3):
         assert fork(partial(embed, files, text, path, resume=True)) == signal.SIGKILL
-    names = {"settings.json", "shard-0.lock"}
+    names = {"settings.json", "shard-0.lock", "join.lock", "joined"}
     assert len(set(os.listdir(f"{path}.parts")) - names) == 1
 
 
