@@ -17,7 +17,7 @@ from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageMod
 from allennlp_elmo_plugin.text.vocabulary import UNKNOWN_WORD
 from allennlp_elmo_plugin.text.word_ids import IGNORED_TARGET
 from allennlp_elmo_plugin.training.means import TokenMean
-from allennlp_elmo_plugin.training.processes import sum_over_processes, world_size
+from allennlp_elmo_plugin.training.processes import rank, sum_over_processes, world_size
 from allennlp_elmo_plugin.training.sampled_softmax_warnings import SampledSoftmaxWarnings
 
 
@@ -125,7 +125,7 @@ class LanguageModel(torch.nn.Module):
         self.n_predicted_words = 0
         """Words, sentence ends included, that each direction predicted for the last metrics."""
         sampler = self.softmax.sampler
-        self._warn = None if sampler is None else SampledSoftmaxWarnings(sampler)
+        self._warn = SampledSoftmaxWarnings(sampler) if sampler and rank() == 0 else None
         # LSTM states and the number of the last window, in training (`True`) and evaluation
         self._carried = {True: CarriedState(), False: CarriedState()}
         self._last_window: dict[bool, int | None] = {True: None, False: None}

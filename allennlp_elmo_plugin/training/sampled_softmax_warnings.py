@@ -33,11 +33,10 @@ class SampledSoftmaxWarnings:
             return
         if self._n_seen == 0:
             logger.warning(
-                "The loss and the perplexities of training are those of a softmax over %d "
-                "samples, which is easier: do not compare them with those of validation "
-                "and evaluation, which are of the full softmax over %d words",
-                self._sampler.n_samples,
-                self._sampler.n_words,
+                "The loss and the perplexities of training are those of a softmax over "
+                f"{self._sampler.n_samples:,} samples, which is easier: do not compare them with "
+                "those of validation and evaluation, which are of the full softmax over "
+                f"{self._sampler.n_words:,} words"
             )
         self._cost -= float(self._sampler.probabilities(targets).log().sum())
         self._n_seen += targets.numel()

@@ -24,7 +24,7 @@ def test_only_a_wrong_order_is_warned_about_once(n_words, order, n_tokens, caplo
     for targets in torch.from_numpy(ids).split(128):
         warn(targets)
     first, *later = (record.getMessage() for record in caplog.records)
-    assert re.search(f"softmax over 20 samples, .* not compare .* softmax over {n_words}", first)
+    assert re.search(f"softmax over 20 samples, .* not compare .* softmax over {n_words:,}", first)
     assert len(later) == (order != "frequency" and n_tokens > 2**14)
     assert all("not in the order of the frequency of its words" in message for message in later)
 
