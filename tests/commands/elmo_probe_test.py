@@ -13,7 +13,6 @@ LINE = "elmo-probe --elmo elmo --output out"
 
 @pytest.fixture(autouse=True)
 def folder(run):
-    Path("elmo").mkdir()
     write_random_elmo("elmo")
     lines = ["the DT x", "run NN x", "ends VBZ x", "", "they PRP x", "run VBP x", ""]
     Path("train").write_text("\n".join(lines * 9), encoding="utf-8")

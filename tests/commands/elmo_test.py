@@ -26,7 +26,6 @@ LINE = "elmo text out --options-file elmo"
 @pytest.fixture
 def elmo(run):
     """Embed a text with a random model; return the datasets of the output."""
-    Path("elmo").mkdir()
     write_random_elmo("elmo", seed=5)
     Path("text").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
 

@@ -48,7 +48,6 @@ def folder(tmp_path, monkeypatch):
     """A folder as readers have it."""
     import_plugins_once()
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "my_elmo").mkdir()
     write_random_elmo(tmp_path / "my_elmo")
     shutil.copytree(ROOT / "training_config", tmp_path / "training_config")
     for name in ("srl/srl", "coref/coref", "snli/esim"):

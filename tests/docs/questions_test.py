@@ -72,7 +72,6 @@ NAMES["directory (my_elmo)"] = "directory (my_model)"
 def test_messages_are_printed_as_the_page_quotes_them(tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    Path("my_elmo").mkdir()
     write_random_elmo("my_elmo")
     Path("layers.hdf5").touch()
     page = (REPOSITORY_ROOT / "docs" / "questions.md").read_text(encoding="utf-8")

@@ -5,8 +5,7 @@ import json
 import runpy
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from unittest.mock import MagicMock, patch
+from unittest.mock import patch
 
 import pytest
 
@@ -69,16 +68,3 @@ def test_trees_are_written_without_empty_elements(tmp_path):
     assert files[2].read_text(encoding="utf-8").splitlines() == expected
     with pytest.raises(SystemExit, match="2.mrg exists"):  # without OUTPUT, the last source stays
         run("treebank.py", *files[:2])
-
-
-def test_word_vectors(tmp_path, monkeypatch):
-    """With a stand-in for gensim."""
-    gensim = MagicMock()
-    gensim.Word2Vec.return_value.wv = SimpleNamespace(index_to_key=["is"], vectors=[[0.5, 1]])
-    monkeypatch.setitem(sys.modules, "gensim", gensim)
-    monkeypatch.setitem(sys.modules, "gensim.models", gensim)
-    text, vectors = tmp_path / "text.txt", tmp_path / "vectors.txt"
-    text.write_text("The film is\nthe end\n")
-    run("word_vectors.py", text, vectors, "--dim", "2")
-    assert list(gensim.Word2Vec.call_args[0][0]) == [["the", "film", "is"], ["the", "end"]]
-    assert vectors.read_text(encoding="utf-8") == "is 0.5 1\n"

@@ -25,8 +25,8 @@ _CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "open", "shutil.rm
 
 def write_random_elmo(directory, *, seed=0, lstm_dim=16, recurrent_scale=0.4, **changes):
     """
-    Write `options.json` and `weights.hdf5` of a random language model. `changes` are keys of the
-    sections of its options.
+    Write `options.json` and `weights.hdf5` of a random language model to a folder, new or not.
+    `changes` are keys of the sections of its options.
 
     The recurrent weights are contractive: a rounding error shrinks from step to step, so two
     implementations can be compared to 1e-5 after any number of steps. The inputs' weights are large
@@ -40,6 +40,7 @@ def write_random_elmo(directory, *, seed=0, lstm_dim=16, recurrent_scale=0.4, **
     lstm["use_skip_connections"] = True
     options = {"bidirectional": True, "char_cnn": char_cnn, "lstm": lstm}
     filters, projection_dim, char_dim = char_cnn["filters"], lstm["projection_dim"], 4
+    Path(directory).mkdir(exist_ok=True)
     options_file, weight_file = Path(directory, "options.json"), Path(directory, "weights.hdf5")
     options_file.write_text(json.dumps(options), encoding="utf-8")
     rng = np.random.RandomState(seed)
