@@ -13,11 +13,16 @@ from tests.plugin.components.bidirectional_lm_predictor_test import OPTIONS, mak
 TEXT = ["the cat".split(), "<script>alert(1)</script> 大阪 the".split(), "no no no".split()]
 
 
+def load(name, folder):
+    """Return a predictor, and the same model."""
+    predictor, model = make(OPTIONS[name], folder)
+    words = list(model.vocab.get_token_to_index_vocabulary("lm_tokens"))
+    return predictor, PretrainedLanguageModel("it", model.options, words, model.bilm, model.softmax)
+
+
 @pytest.mark.parametrize("name", ["characters", "forward only"])
 def test_words_have_the_surprise_that_predict_computes(name, tmp_path):
-    predictor, model = make(OPTIONS[name], tmp_path)
-    words = list(model.vocab.get_token_to_index_vocabulary("lm_tokens"))
-    pretrained = PretrainedLanguageModel("it", model.options, words, model.bilm, model.softmax)
+    predictor, pretrained = load(name, tmp_path)
     perplexities = write_surprise(pretrained, TEXT, str(tmp_path / "a.html"), "a <title>")
 
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
@@ -25,7 +30,7 @@ def test_words_have_the_surprise_that_predict_computes(name, tmp_path):
     shown = ", ".join(f"{key} {value:,.1f}" for key, value in perplexities.items())
     assert f"<h1>Perplexity: {shown}</h1>" in page
     lines = re.findall("<p>(<span.*)</p>", page)
-    logs = dict.fromkeys(model.options.directions, 0.0)
+    logs = dict.fromkeys(pretrained.options.directions, 0.0)
     for sentence, line in zip(TEXT, lines, strict=True):
         expected = predictor.predict_json({"tokens": sentence})
         spans = re.findall('<span title="(.*?)" style="--bits: (.*?)"(.*?)>(.*?)</span>', line)
@@ -53,9 +58,7 @@ def test_words_have_the_surprise_that_predict_computes(name, tmp_path):
 
 def test_a_figure_has_the_words_and_the_strength_of_the_page(tmp_path):
     pytest.importorskip("matplotlib")
-    _, model = make(OPTIONS["characters"], tmp_path)
-    words = list(model.vocab.get_token_to_index_vocabulary("lm_tokens"))
-    pretrained = PretrainedLanguageModel("it", model.options, words, model.bilm, model.softmax)
+    _, pretrained = load("characters", tmp_path)
     text = [TEXT[0], "<script> the".split(), ["the"] * 60]
     for name in ("a.html", "a.svg"):
         assert write_surprise(pretrained, text, str(tmp_path / name), "a title")["both"] > 1
@@ -68,17 +71,16 @@ def test_a_figure_has_the_words_and_the_strength_of_the_page(tmp_path):
     expected = [0.0 if unknown else 0.85 * float(bits) for bits, unknown in strengths]
     opacities = re.findall('#d65e29; fill-opacity: (.*?)"', figure)
     assert list(map(float, opacities)) == pytest.approx([*filter(None, expected)], abs=1e-3)
-    assert figure.count("stroke: #7b8490") == sum(word not in words for word in drawn[2:])
+    unknown = [word for word in drawn[2:] if word not in pretrained.words]
+    assert figure.count("stroke: #7b8490") == len(unknown)
 
 
 def test_models_that_cannot_predict_are_refused(tmp_path):
-    _, model = make(OPTIONS["characters"], tmp_path)
-    words = list(model.vocab.get_token_to_index_vocabulary("lm_tokens"))
+    _, pretrained = load("characters", tmp_path)
     path = str(tmp_path / "a.html")
-    pretrained = PretrainedLanguageModel("it", model.options, words, model.bilm, model.softmax)
     with pytest.raises(ValueError, match="it: has no softmax.*model.tar.gz"):
         write_surprise(pretrained._replace(softmax=None), TEXT, path, "")
     with torch.no_grad():
-        model.softmax.bias[0] = 1e5
+        pretrained.softmax.bias[0] = 1e5
     assert write_surprise(pretrained, TEXT, path, "")["both"] == math.inf
     assert "--bits: 1.000" in Path(path).read_text(encoding="utf-8")

@@ -4,7 +4,6 @@ import os
 import tarfile
 import time
 import zipfile
-from contextlib import contextmanager
 
 import pytest
 
@@ -80,17 +79,6 @@ def test_links_devices_and_files_outside_are_left_out(name, kind, link, read, tm
     if kind == tarfile.REGTYPE:
         assert read(pack_zip({**FILES, name: b"123"}), compressed=False) == WANTED
     assert [path.name for path in tmp_path.iterdir()] == ["model.tar.gz"]
-
-
-def test_progress_is_that_of_reading_the_archive(read, monkeypatch):
-    @contextmanager
-    def step_bar(description, total):
-        done = []
-        yield done.append
-        assert description == "unpacking model.tar.gz" and sum(done) == total
-
-    monkeypatch.setattr(model_archive, "step_bar", step_bar)
-    read(pack())
 
 
 def test_archives_without_one_model(read):

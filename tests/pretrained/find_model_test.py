@@ -114,7 +114,7 @@ def test_the_same_model_in_each_layout(folder, archive, run, tmp_path, monkeypat
             assert torch.equal(values, expected[name]), (model, name)
 
 
-@pytest.mark.parametrize("scope", ["bilm", "module/bilm"])
+@pytest.mark.parametrize("scope", ["bilm", "module_1/bilm"])
 def test_modules_of_tensorflow_hub(scope, tmp_path):
     """
     The names are those in public logs of Google's module: bilm-tf's graph for prediction, whose
@@ -149,8 +149,6 @@ def test_modules_of_tensorflow_hub(scope, tmp_path):
 def test_all_files_of_a_language_model(folder, run):
     names = "options.json", "weights.hdf5", "softmax.hdf5", "vocab.txt"
     options, weights, softmax, vocabulary = (folder / name for name in names)
-    with find_model(str(options)) as files:
-        assert files[1:] == (str(options), options, weights, None, vocabulary)
     softmax.touch()
     for path in (folder, weights):
         with find_model(str(path)) as files:
@@ -159,16 +157,12 @@ def test_all_files_of_a_language_model(folder, run):
     shutil.copytree(CHECKPOINT, folder, dirs_exist_ok=True)
     prefix = folder / "model.ckpt-30"
     for path in (folder, prefix, Path(f"{prefix}.index")):
-        with find_model(str(path), for_training=True) as files, files.open() as (_, opened):
+        with find_model(str(path), for_training=True) as files:
             assert files[1:] == (str(path), options, prefix, None, vocabulary)
-            assert opened.n_words == 50
-    with find_model(str(weights)) as files:
-        assert files.weights == weights
-    assert paths_of(str(folder)) == (str(options), str(weights))  # for vectors
-    with find_model(str(run)) as files, files.open() as (read, opened):
+    assert paths_of(str(weights)) == paths_of(str(folder)) == (str(options), str(weights))
+    with find_model(str(run)) as files:
         paths = run / "config.json", run / "best.th", None, run / "vocabulary"
         assert files[1:] == (str(run), *paths)
-        assert opened.n_words == read.n_tokens_vocab == 50
     (run / "best.th").unlink()
     with pytest.raises(ValueError, match="needs config.json and weights.th .* or best.th"):
         read_pretrained(str(run))
@@ -269,7 +263,6 @@ def test_the_bundled_model(monkeypatch, tmp_path, caplog):
     assert elmo_model("tiny") == {"options_file": "tiny", "weight_file": "tiny", "dim": 256}
     layers = ElmoEmbedder("tiny").embed_sentence(["A", "sentence"])
     assert "No model" not in caplog.text
-    Path("tiny").mkdir()
     write_random_elmo("tiny", projection_dim=3)
     assert paths_of("tiny")[0] == "tiny/options.json"
     assert np.array_equal(ElmoEmbedder().embed_sentence(["A", "sentence"]), layers)

@@ -15,12 +15,12 @@ from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
 from allennlp_elmo_plugin.text.vocabulary import read_vocabulary_file, write_vocabulary_folder
+from tests.commands.elmo_export_test import save_run
 from tests.support.bilm_tf import CHAR_CNN, LSTM, OPTIONS, REFERENCE
 
 WORDS = read_vocabulary_file(REFERENCE / "data" / "vocab.txt")
 # Half of the words, in another order, and many new ones.
 NEW_WORDS = [*WORDS[:3], "new0", *WORDS[:25:-1], *(f"new{i}" for i in range(1, 90))]
-READER = {"type": "truncated_bptt_lm", "batch_size": 4}
 
 
 @pytest.fixture(autouse=True)
@@ -28,23 +28,9 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def vocabulary(folder, words):
-    write_vocabulary_folder(folder, words)
-    return Vocabulary.from_files(str(folder))
-
-
-def save_run(run, model, settings):
-    config = {"dataset_reader": READER, "model": {"type": "bidirectional_lm", **settings}}
-    (run / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    torch.save(model.state_dict(), run / "best.th")
-
-
 def write_source(options):
     """A pretrained model as a training run with its archive, and as an export, and its module."""
-    torch.manual_seed(1)
-    model = BidirectionalLanguageModel(vocabulary("run/vocabulary", WORDS), options=options)
-    torch.nn.init.normal_(model.softmax.bias)
-    save_run(Path("run"), model, {"options": options})
+    model = save_run(Path("run"), options)
     archive_model("run")
     export("run", "exported")
     return "exported", model
@@ -52,7 +38,8 @@ def write_source(options):
 
 def start(words, source, **settings):
     """A model that starts from a source, with a vocabulary of these words."""
-    vocab = vocabulary("vocabulary", words)
+    write_vocabulary_folder("vocabulary", words)
+    vocab = Vocabulary.from_files("vocabulary")
     return BidirectionalLanguageModel(vocab, pretrained_file=str(source), **settings)
 
 

@@ -12,7 +12,7 @@ from allennlp.models import archive_model
 from allennlp_elmo_plugin.elmo.elmo import batch_to_ids
 from allennlp_elmo_plugin.plugin.components import BidirectionalLanguageModelPredictor
 from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
-from tests.pretrained.language_model_test import save_run
+from tests.commands.elmo_export_test import save_run
 from tests.support.bilm_tf import OPTIONS as MODELS
 from tests.support.bilm_tf import read_vocabulary
 
@@ -78,9 +78,9 @@ def test_probabilities_are_those_of_brute_force(name, tmp_path):
 
 
 def test_command(tmp_path, monkeypatch):
-    predictor, model = make(OPTIONS["characters"], tmp_path)
     monkeypatch.chdir(tmp_path)
-    save_run(Path("run"), model, {"options": OPTIONS["characters"]})
+    model = save_run(Path("run"), OPTIONS["characters"])
+    predictor = BidirectionalLanguageModelPredictor(model, None)
     archive_model("run")
     sentences = ['{"sentence": ""}', "the naïve cat"]
     Path("in.txt").write_text("\n".join(sentences) + "\n\n", encoding="utf-8")
