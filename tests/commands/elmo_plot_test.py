@@ -23,8 +23,7 @@ def folder(run):
     Path("text").write_text("\n".join(lines), encoding="utf-8")
     labelled = "\n\n".join(f"sense {i % 2}\t{line}" for i, line in enumerate(lines))
     Path("labels").write_text(labelled, encoding="utf-8")
-    for name in ("elmo", "run"):
-        Path(name).mkdir()
+    Path("run").mkdir()
     write_random_elmo("elmo")
     metrics = {"training_perplexity": 50.0, "validation_perplexity": 40.0}
     Path("run/metrics_epoch_0.json").write_text(json.dumps(metrics), encoding="utf-8")
@@ -46,12 +45,16 @@ def test_map(run, capsys):
     assert "Written to map.svg" in printed and "<svg" in Path("map.svg").read_text("utf-8")
 
 
-def test_curves(run):
+def test_curves(run, capsys, monkeypatch):
     pytest.importorskip("matplotlib")
     assert run("elmo-plot curves run --output a.svg") == "1 run. Written to a.svg\n"
     shutil.copytree("run", "b/run")
     assert run("elmo-plot curves run b/run -o a.svg") == "2 runs. Written to a.svg\n"
     assert "b/run validation 40" in Path("a.svg").read_text(encoding="utf-8")
+    for plot, package in (("curves run", "matplotlib"), ("map bank text", "scikit-learn")):
+        monkeypatch.setitem(sys.modules, package.replace("scikit-", "sk"), None)
+        line = f"elmo-plot {plot} -o a.svg"
+        assert f"{package}: pip install" in refused(capsys, *line.split())
 
 
 def test_surprise(run, monkeypatch):
@@ -65,17 +68,3 @@ def test_surprise(run, monkeypatch):
         f"4 sentences, perplexity: {values}. Written to a.html\n"
     )
     assert Path("a.html").read_text("utf-8") == Path("b.html").read_text("utf-8")
-
-
-@pytest.mark.parametrize(
-    "package, plot, missing",
-    [
-        ("plotly", "map bank", "plotly"),
-        ("sklearn", "map bank", "scikit-learn"),
-        ("matplotlib", "curves", "matplotlib"),
-    ],
-)
-def test_a_missing_package(package, plot, missing, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, package, None)
-    message = refused(capsys, "elmo-plot", *plot.split(), "text", "-o", "a.html")
-    assert f"needs {missing}: pip install {missing}" in message
