@@ -6,12 +6,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import torch
-from allennlp.common import Params
-from allennlp.common.checks import check_for_gpu
-from allennlp.common.plugins import import_plugins
 from allennlp.data import Vocabulary
-from allennlp.models import Model
-from allennlp.training.util import create_serialization_dir
 
 from allennlp_elmo_plugin import Elmo, ElmoEmbedder
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import LogUniformSampler
@@ -43,14 +38,7 @@ def run_out_of_memory():
         embedder.embed_batch([["a"], ["b"]])
 
 
-def load_missing_plugin():
-    Path(".allennlp_plugins").write_text("no_plugin\n")
-    getattr(import_plugins, "__wrapped__", import_plugins)()  # In the tests it runs once.
-
-
 CAUSES = [
-    lambda: Model.by_name("no_model"),
-    load_missing_plugin,
     lambda: change_option('"n_characters": 262', '"n_characters": 300'),
     lambda: change_option('"dim": 16', '"dim": 32'),
     lambda: Elmo("my_elmo")(torch.full((1, 3, 50), 5000)),
@@ -59,19 +47,16 @@ CAUSES = [
     lambda: read("Caf\xe9 .\n", "latin-1"),
     lambda: read("One sentence .\nAnother one .\n"),
     lambda: LogUniformSampler(8, 8192),
-    lambda: create_serialization_dir(Params({}), "my_elmo", recover=False, force=False),
-    lambda: check_for_gpu(0),
     lambda: ElmoEmbedder("my_elmo").embed_file(io.BytesIO(), "layers.hdf5"),
     run_out_of_memory,
 ]
 """What fails with, or logs, the messages."""
-NAMES = {"'no_model'": "'bidirectional_lm'", "no_plugin": "allennlp_elmo_plugin"}
-NAMES["directory (my_elmo)"] = "directory (my_model)"
+OF_ALLENNLP = ("'bidirectional_lm' is not", "Plugin ", "Serialization directory", "Experiment ")
+"""The starts of messages of AllenNLP, whose last version is the one that is needed."""
 
 
 def test_messages_are_printed_as_the_page_quotes_them(tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     write_random_elmo("my_elmo")
     Path("layers.hdf5").touch()
     page = (REPOSITORY_ROOT / "docs" / "questions.md").read_text(encoding="utf-8")
@@ -82,8 +67,7 @@ def test_messages_are_printed_as_the_page_quotes_them(tmp_path, monkeypatch, cap
         except Exception as error:
             printed += f"error: {error}\n"
     printed += "\n".join(record.getMessage() for record in caplog.records)
-    for name, other in NAMES.items():
-        printed = printed.replace(name, other)
     quotes = re.findall(r"(?:^> |\*\*)(`+) ?(.*?) ?\1", page, re.MULTILINE)
     for _, text in quotes:
-        assert re.search(re.escape(text).replace(r"\.\.\.", ".*"), printed), text
+        pattern = re.escape(text).replace(r"\.\.\.", ".*")
+        assert text.startswith(OF_ALLENNLP) or re.search(pattern, printed), text
