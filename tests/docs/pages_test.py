@@ -20,6 +20,8 @@ from allennlp.commands import parse_args
 from allennlp.common import Params
 from allennlp.data import TokenIndexer
 from allennlp.modules import TokenEmbedder
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
 
 from allennlp_elmo_plugin import ElmoEmbedder
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
@@ -173,3 +175,14 @@ def test_limits_of_files_are_those_of_the_code():
         f"| line of a text or vocabulary | {lines.MAX_LINE_BYTES >> 20} MiB |",
     ):
         assert row in page
+
+
+@pytest.mark.nightly
+def test_the_site_is_built_and_needs_no_other_host(tmp_path):
+    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path), strict=True))
+    for name in ("index", "api", "training_config/squad/bidaf_elmo.jsonnet"):
+        text = (tmp_path / f"{name}.html").read_text(encoding="utf-8")
+        assert 'iframe-worker.js"' in text  # Search works in a folder.
+        assert not re.findall(r"<(?:script|img|link)[^>]+(?:src|href)=.?(?:https?:)?//", text)
+    index = (tmp_path / "search" / "search_index.js").read_text(encoding="utf-8")
+    assert index.startswith("var __index = {")
