@@ -6,9 +6,17 @@ import torch
 
 from allennlp_elmo_plugin import ElmoEmbedder
 from allennlp_elmo_plugin.adapters.sentence_transformers import ElmoSentences
+from tests.support.testing import write_random_elmo
 
 TEXTS = ["They play on the beach .", "A play", "", "The play was long ."]
 CHOICES = [{}, {"pooling": "max", "layers": "top"}]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "elmo").mkdir()
+    write_random_elmo(tmp_path / "elmo", seed=2)
+    return tmp_path / "elmo"
 
 
 @pytest.mark.parametrize("settings", CHOICES)

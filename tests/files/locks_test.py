@@ -1,7 +1,6 @@
 import errno
 import fcntl
 import os
-import threading
 
 from allennlp_elmo_plugin.files.locks import open_locked
 from tests.support.testing import fork
@@ -24,19 +23,6 @@ def test_one_process_at_a_time(tmp_path):
             assert fork(lambda: os._exit(is_free(path))) == 0
             assert not is_free(path)  # the child's end has not released it
         assert is_free(path)
-
-
-def test_waits_for_the_file_of_this_name(tmp_path):
-    first = open_locked(tmp_path / "file")
-    second = []
-    thread = threading.Thread(target=lambda: second.append(open_locked(tmp_path / "file", True)))
-    thread.start()
-    thread.join(0.1)
-    assert not second
-    os.replace(tmp_path / "file", tmp_path / "finished")
-    first.close()
-    thread.join()
-    assert os.path.samestat(os.fstat(second[0].fileno()), os.stat(tmp_path / "file"))
 
 
 def test_file_systems_without_locks(tmp_path, monkeypatch, caplog):

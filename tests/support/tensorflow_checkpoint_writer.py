@@ -7,7 +7,6 @@ from pathlib import Path
 import google_crc32c
 
 _DTYPES = {"float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int64": 9, "float16": 19}
-_RESTART_INTERVAL = 16
 
 
 def varint(number):
@@ -32,17 +31,13 @@ def _message(field, message):
 
 
 def _block(items, compression):
-    body, restarts, last = b"", [], b""
-    for i, (key, value) in enumerate(items):
-        shared = 0
-        if i % _RESTART_INTERVAL == 0:
-            restarts.append(len(body))
-        else:
-            shared = len(os.path.commonprefix([last, key]))
+    body, last = b"", b""
+    for key, value in items:
+        shared = len(os.path.commonprefix([last, key]))
         body += varint(shared) + varint(len(key) - shared) + varint(len(value))
         body += key[shared:] + value
         last = key
-    body += struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts))
+    body += struct.pack("<2I", 0, 1)  # Reading can only start at the start.
     body += bytes([compression])
     return body + mask(google_crc32c.value(body))
 
