@@ -1,15 +1,11 @@
+from unittest.mock import patch
+
 import pytest
 
 
 @pytest.fixture
-def drawn(monkeypatch):
-    """The figures of matplotlib that are saved in a test."""
-    figures = pytest.importorskip("matplotlib.figure")
-    save, saved = figures.Figure.savefig, []
-
-    def note(figure, *arguments, **settings):
-        saved.append(figure)
-        save(figure, *arguments, **settings)
-
-    monkeypatch.setattr(figures.Figure, "savefig", note)
-    return saved
+def savefig():
+    """What notes the figures of matplotlib that are saved."""
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    with patch.object(figure, "savefig", autospec=True, side_effect=figure.savefig) as saving:
+        yield saving

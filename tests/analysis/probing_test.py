@@ -87,9 +87,9 @@ def test_the_table_has_each_layer_and_the_figures_of_the_paper():
     assert row in probing.markdown(_results("wsd"))
 
 
-def test_the_picture_has_a_line_for_each_direction(drawn, tmp_path):
+def test_the_picture_has_a_line_for_each_direction(savefig, tmp_path):
     probing.draw(_results("pos"), tmp_path / "layers.png")
-    (axes,) = drawn[0].axes
+    (axes,) = savefig.call_args.args[0].axes
     lines = {line.get_label(): list(map(list, line.get_data())) for line in axes.lines}
     assert lines == {
         "both": [[0, 1], [80.0, 90.125]],

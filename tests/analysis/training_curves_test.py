@@ -40,14 +40,14 @@ def test_a_figure_has_a_curve_for_each_perplexity_and_names_the_lowest(tmp_path)
 
 
 @pytest.mark.parametrize("n_words, n_axes", [(3, 1), (20_000, 2)])
-def test_perplexities_of_samples_have_an_axis(n_words, n_axes, drawn, tmp_path):
+def test_perplexities_of_samples_have_an_axis(n_words, n_axes, savefig, tmp_path):
     write_metrics(tmp_path, 0, training=5.0, validation=40.0)
     model = {"type": "bidirectional_lm", "options": OPTIONS["characters"], "num_samples": "auto"}
     (tmp_path / "config.json").write_text(json.dumps({"model": model}), encoding="utf-8")
     words = ["</S>", "<S>", "<UNK>", *map(str, range(n_words))]
     write_vocabulary_folder(tmp_path / "vocabulary", words)
     draw_curves({"run": read_run(str(tmp_path))}, str(tmp_path / "curves.svg"))
-    axes = drawn[0].axes
+    axes = savefig.call_args.args[0].axes
     assert len(axes) == n_axes and {*axes[0].get_xticks()} <= {0, 1, 2}
     assert axes[0].lines[-1].get_ydata() == [40] and axes[-1].lines[0].get_ydata() == [5]
     colours = [line.get_color() for ax in axes for line in ax.lines]

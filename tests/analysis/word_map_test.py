@@ -105,14 +105,14 @@ def test_the_page_has_a_slider_for_layers_and_a_sentence_for_each_point(embedder
     assert len(page) > 1_000_000 and "<script>alert" not in page and 'src="http' not in page
 
 
-def test_a_figure_has_sentences_of_all_groups(embedder, drawn, tmp_path):
+def test_a_figure_has_sentences_of_all_groups(embedder, savefig, tmp_path):
     sentences = enumerate([*TEXT, *TEXT[:2], ["bank"]])
     text = [["$", *words, *f"a b c d $ e {number}".split()] for number, words in sentences]
     path = tmp_path / "map.svg"
     labels = ["many"] * 12 + ["one"]
     word_map = make_map(embedder, "bank", text, labels=labels)
     write_figure(word_map, str(path), "a <text>", "a model")
-    (axes,) = drawn[0].axes
+    (axes,) = savefig.call_args.args[0].axes
     for side, notes in (("right", axes.texts[:6]), ("left", axes.texts[6:])):
         assert [note.get_ha() for note in notes] == [side] * 6
         for heights in ([note.xyann[1] for note in notes], [note.xy[1] for note in notes]):
