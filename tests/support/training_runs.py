@@ -5,9 +5,11 @@ import json
 import os
 import sys
 import types
+from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import patch
 
+import pytest
 import torch
 from allennlp.commands import main
 from allennlp.commands import train as train_command
@@ -45,7 +47,7 @@ class WriteLosses(TrainerCallback):
 
 
 def train_here(config, folder, kill_at=0):
-    """Train or recover in this process, until `Killed` after a batch. Return the metrics."""
+    """Train or recover in this process, and return the metrics, or until it is killed."""
 
     def kill(callback, n_batches, is_training):
         if is_training and n_batches == kill_at:
@@ -54,11 +56,12 @@ def train_here(config, folder, kill_at=0):
     params = Params.from_file(config)
     prepare_environment(params)
     folder.mkdir(exist_ok=True)
-    with patch.object(WriteLosses, "after_batch", kill):
+    ends = pytest.raises(Killed) if kill_at else nullcontext()
+    with patch.object(WriteLosses, "after_batch", kill), ends:
         loop = TrainModel.from_params(params=params, serialization_dir=str(folder), local_rank=0)
         results = loop.run()
         loop.finish(results)
-    return results
+        return results
 
 
 def start(config, folder):
