@@ -40,7 +40,7 @@ TRAIN = "elmo-train shards --validation heldout.txt --vocab vocabulary --size si
 COMMANDS = {
     "train": ("train config.json -s", of_training, "{}/*_state_*.th"),
     "elmo-train": (TRAIN, of_elmo_train, "{}/checkpoint.pt"),
-    "embed": (EMBED, read_arrays, "{}.parts/0*"),
+    "embed": (EMBED, read_arrays, "{}.parts/0????"),
 }
 
 
