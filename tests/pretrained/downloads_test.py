@@ -1,39 +1,75 @@
 """What an address or a short name gives with and without a connection."""
 
+import hashlib
+import json
+import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from unittest.mock import create_autospec
 
-import numpy as np
 import pytest
 import requests
 from cached_path.util import resource_to_filename
 
-from allennlp_elmo_plugin import Elmo, ElmoEmbedder
+from allennlp_elmo_plugin import Elmo
 from allennlp_elmo_plugin.pretrained.downloads import cached_path
-from allennlp_elmo_plugin.pretrained.file_names import PATTERNS
 from allennlp_elmo_plugin.pretrained.find_model import BUNDLED_MODEL
 
 ADDRESS = "http://localhost:9/elmo_options.json"
 
 
-def test_a_model_on_the_hub(monkeypatch):
-    """By its name, and by that of its options; only the files of models are asked for."""
-    hub = pytest.importorskip("huggingface_hub")
-    folder = f"{BUNDLED_MODEL}/"
-    whole = create_autospec(hub.snapshot_download, return_value=folder)
-    one = create_autospec(hub.hf_hub_download, side_effect=lambda _, name: folder + name[2:])
-    monkeypatch.setattr(hub, "snapshot_download", whole)
-    monkeypatch.setattr(hub, "hf_hub_download", one)
-    layers = ElmoEmbedder("tiny").embed_sentence(["A", "sentence"])
-    for name in ("hf://user/model", "hf://user/model/a/options.json"):
-        assert np.array_equal(ElmoEmbedder(name).embed_sentence(["A", "sentence"]), layers)
-    whole.assert_called_once_with("user/model", allow_patterns=[*PATTERNS])
-    files = {call.args for call in one.mock_calls}
-    assert files == {("user/model", "a/options.json"), ("user/model", "a/weights.hdf5")}
-    whole.side_effect = OSError("unknown")
-    with pytest.raises(ValueError, match="^cannot download hf://user/other .OSError: unknown"):
-        ElmoEmbedder("hf://user/other")
+class Hub(BaseHTTPRequestHandler):
+    """A Hugging Face Hub that has the bundled model as `user/model`."""
+
+    def do_GET(self):
+        name = self.path.split("/")[-1]
+        content = b""
+        names = [*(path.name for path in BUNDLED_MODEL.iterdir()), "model.bin"]
+        if self.path.startswith("/api/models/user/model/revision/main"):
+            files = [{"rfilename": name} for name in names]
+            content = json.dumps({"id": "user/model", "sha": "5" * 40, "siblings": files}).encode()
+        elif self.path.startswith("/api/models/user/model/tree/"):  # asked by later versions
+            files = [{"type": "file", "path": name, "size": 1, "oid": name} for name in names]
+            content = json.dumps(files).encode()
+        elif self.path.startswith("/user/model/resolve/") and (BUNDLED_MODEL / name).is_file():
+            content = (BUNDLED_MODEL / name).read_bytes()
+        self.send_response(200 if content else 404)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("ETag", f'"{hashlib.sha1(content).hexdigest()}"')
+        self.send_header("X-Repo-Commit", "5" * 40)
+        self.send_header("X-Error-Code", "" if content else "RepoNotFound")
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    do_HEAD = do_GET
+
+
+def test_a_model_on_the_hub(tmp_path, subprocess_environment):
+    """By its name, and by that of its options; then without a connection."""
+    with ThreadingHTTPServer(("localhost", 0), Hub) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        hub = {"HF_ENDPOINT": f"http://localhost:{server.server_port}", "HF_HOME": str(tmp_path)}
+        environment = {**subprocess_environment, **hub}
+        program = """
+import numpy as np
+from allennlp_elmo_plugin import ElmoEmbedder
+
+expected = ElmoEmbedder("tiny").embed_sentence(["A", "sentence"])
+for name in ("hf://user/model", "hf://user/model/options.json"):
+    assert np.array_equal(ElmoEmbedder(name).embed_sentence(["A", "sentence"]), expected)
+try:
+    ElmoEmbedder("hf://user/other")
+except ValueError as error:
+    assert "cannot download hf://user/other (RepositoryNotFoundError: " in str(error), error
+"""
+        subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+        server.shutdown()
+    downloaded = {path.name for path in Path(tmp_path).rglob("snapshots/*/*")}
+    assert {"options.json", "weights.hdf5"} <= downloaded and "model.bin" not in downloaded
+    program, _ = program.split("try:")
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
 
 
 @pytest.mark.parametrize("value", ["small", ADDRESS])
@@ -72,6 +108,8 @@ def test_without_the_package_cached_path(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.hub.download_url_to_file", download)
     (path,) = {cached_path(ADDRESS) for _ in range(2)}
     assert asked == [ADDRESS] and Path(path).is_relative_to(tmp_path)
+    with pytest.raises(ValueError, match="only http.s. is read without cached_path: pip"):
+        cached_path("s3://bucket/options.json")
 
 
 @pytest.mark.parametrize(
