@@ -74,6 +74,12 @@ def first_file(folder: Path, names: Iterable[str]) -> Path | None:
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
+def archive_in(folder: Path) -> Path | None:
+    """Return model.tar.gz in a folder without another model, such as that of `elmo-import`."""
+    is_only = not ((folder / CONFIG_FILE).is_file() or has_options(folder))
+    return first_file(folder, [ARCHIVE_FILE] if is_only else [])
+
+
 def find_options_file(folder: Path) -> Path | None:
     """Return options.json in a folder, or the only file whose name ends like this."""
     names = _names(folder, f"*{OPTIONS_FILE}")

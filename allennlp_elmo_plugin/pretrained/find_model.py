@@ -56,7 +56,7 @@ def find_model(
         - a folder with `options.json` and `weights.hdf5`, or with other publishers' names: see
           `weights_of`;
         - a zip archive of these files, as in the NLPL vector repository, or a `.tar.gz`;
-        - the `model.tar.gz` of a `bidirectional_lm`, or the folder it was trained in;
+        - the `model.tar.gz` of a `bidirectional_lm`, or the folder of `elmo-import` or training;
         - the folder or archive of a model of ELMoForManyLangs or of a module of TensorFlow Hub;
         - a folder with `options.json` and a checkpoint of bilm-tf, or the path of one of several
           checkpoints, without `.index`;
@@ -97,6 +97,7 @@ def find_model(
     else:
         is_weights = options is None or name.endswith(".hdf5")
         path = find_file(name, names.WEIGHT_FILE if is_weights else names.OPTIONS_FILE)
+        path = str(names.archive_in(Path(path)) or path)
         if os.path.isdir(path) or is_archive(path):
             with model_folder(path, source) as folder:
                 yield _files_in(folder, source, for_training)

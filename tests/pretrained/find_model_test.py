@@ -99,7 +99,7 @@ def test_the_same_model_in_each_layout(folder, archive, run, tmp_path, monkeypat
     layers = ElmoEmbedder(*map(str, files)).embed_sentence(SENTENCE)
     expected = read_pretrained(str(folder)).bilm.state_dict()
     models = [folder, other_names, packed(folder, "zip"), packed(other_names, "gztar"), archive]
-    models += [run, checkpoint, checkpoint / "model.ckpt-30"]
+    models += [archive.parent, run, checkpoint, checkpoint / "model.ckpt-30"]
     for model in [*map(str, models), "http://vectors.nlpl.eu/repository/20/209.zip"]:
         assert np.array_equal(ElmoEmbedder(model).embed_sentence(SENTENCE), layers), model
         # By each of the names that both arguments may have.
