@@ -55,7 +55,8 @@ class Elmo(torch.nn.Module):
         Fixed weights of the layers, before the softmax, in place of learned ones.
     module : `torch.nn.Module`, optional (default = `None`)
         A biLM in place of the two files and its settings, with `num_layers`, `get_output_dim()`,
-        and a `forward` that returns `activations` and `mask`.
+        and a `forward` that returns `activations` and `mask`. As in AllenNLP, `requires_grad` is
+        then ignored.
     initial_state : `str`, optional (default = `"carried"`)
         The LSTM state at the start of a sentence: `"carried"`, what the batch before left in the
         same row, as in AllenNLP; `"zero"`; or `"settled"`, in which the model settles when it reads
@@ -93,22 +94,24 @@ class Elmo(torch.nn.Module):
         settings = (requires_grad, vocab_to_cache, initial_state, precision, max_cached_words)
         if module is None:
             module = ElmoBiLm(options_file, weight_file, *settings)
-        elif (options_file, weight_file, requires_grad, *settings[2:]) != (
-            (None, None, False, "carried", "float32", MAX_CACHED_WORDS)
+        elif (options_file, weight_file, *settings[2:]) != (
+            (None, None, "carried", "float32", MAX_CACHED_WORDS)
         ):
             raise ValueError(
                 "module has its own files and settings: leave out options_file, weight_file, "
-                "requires_grad, initial_state, precision and max_cached_words"
+                "initial_state, precision and max_cached_words"
             )
         self._elmo_lstm = module
         self._has_cached_vocab = vocab_to_cache is not None
         self._keep_sentence_boundaries = keep_sentence_boundaries
         self._dropout = torch.nn.Dropout(p=dropout)
-        self._n_mixes = num_output_representations
+        # Programs replace mixes under their names, and set or extend AllenNLP's list of them.
+        self._scalar_mixes: Any = []
         n_layers, is_trainable = module.num_layers, scalar_mix_parameters is None
         for k in range(num_output_representations):
             mix = ScalarMix(n_layers, do_layer_norm, scalar_mix_parameters, is_trainable)  # type: ignore
             self.add_module(f"scalar_mix_{k}", mix)
+            self._scalar_mixes.append(mix)
 
     @property
     def bilm(self) -> torch.nn.Module:
@@ -116,9 +119,8 @@ class Elmo(torch.nn.Module):
         return self._elmo_lstm
 
     @property
-    def _scalar_mixes(self) -> list[Any]:
-        # A mix may have been replaced under its name.
-        return [getattr(self, f"scalar_mix_{k}") for k in range(self._n_mixes)]
+    def _mixes(self) -> list[Any]:
+        return [getattr(self, f"scalar_mix_{k}") for k in range(len(self._scalar_mixes))]
 
     def get_output_dim(self) -> int:
         return self._elmo_lstm.get_output_dim()  # type: ignore[operator]
@@ -180,7 +182,7 @@ class Elmo(torch.nn.Module):
 
     def _mix(self, output: BiLmOutput) -> dict[str, Any]:
         """Mix packed layers, which avoids the padding."""
-        mixes = self._scalar_mixes
+        mixes = self._mixes
         # A layer norm, another mix or a hook needs all tokens of the batch at once.
         if not all(is_plain(mix, ScalarMix) and not mix.do_layer_norm for mix in mixes):
             return self._mix_padded(padded_layers(output))
@@ -194,7 +196,7 @@ class Elmo(torch.nn.Module):
     def _mix_padded(self, output: dict[str, Any]) -> dict[str, Any]:
         """Mix padded layers, as AllenNLP's `Elmo` does."""
         layers, mask = output["activations"], output["mask"]
-        representations = [mix(layers, mask) for mix in self._scalar_mixes]
+        representations = [mix(layers, mask) for mix in self._mixes]
         if not self._keep_sentence_boundaries:
             steps = torch.arange(mask.size(1) - 2, device=mask.device)
             mask = steps < (mask.sum(1, keepdim=True) - 2)  # (batch_size, timesteps)

@@ -78,12 +78,14 @@ def test_another_module(files_of):
     # Each language model in either `Elmo`
     for modules in ((Module(), Module()), (bilm, original_bilm), (original_bilm, bilm)):
         elmos = zip((Elmo, original.Elmo), modules)
-        elmos = (partial(elmo, None, None, 2, dropout=0, module=module) for elmo, module in elmos)
+        # A copy of a program asks for gradients, too.
+        arguments = {"requires_grad": True, "dropout": 0}
+        elmos = (partial(elmo, None, None, 2, **arguments, module=module) for elmo, module in elmos)
         assert_same(make_pair(*elmos), TEXT)
     with pytest.raises(ValueError, match="embed_sentences needs Elmo's own biLM"):
         Elmo(None, module=Module()).embed_sentences(SENTENCES)
-    settings = {"requires_grad": True, "initial_state": "zero", "precision": "int8"}
-    for name, value in {"weight_file": "tiny", **settings, "max_cached_words": 1}.items():
+    settings = {"weight_file": "tiny", "initial_state": "zero", "precision": "int8"}
+    for name, value in {**settings, "max_cached_words": 1}.items():
         with pytest.raises(ValueError, match="module has its own"):
             Elmo(None, module=bilm, **{name: value})
 
@@ -97,6 +99,15 @@ def test_a_mix_may_be_replaced(elmo_pair):
     pair = elmo_pair()
     for elmo in pair:
         elmo.scalar_mix_0 = LastLayer()
+    assert_same(pair, TEXT)
+    # AllenNLP's list says how many there are.
+    for elmo in pair:
+        elmo.add_module("scalar_mix_1", LastLayer())
+        elmo._scalar_mixes.append(elmo.scalar_mix_1)
+    assert_same(pair, TEXT)
+    for elmo in pair:
+        elmo._scalar_mixes = torch.nn.ModuleList([LastLayer()])
+        elmo.add_module("scalar_mix_0", elmo._scalar_mixes[0])
     assert_same(pair, TEXT)
 
 
