@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences
+from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences, split_letters
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.atomic import PathLike
 
@@ -26,7 +26,8 @@ class Embedder:
         default, the average of all layers. For -2, return all layers, `(layers, words, dim)`.
         """
         settings = "average" if output_layer == -1 else "all", 4096, self.batch_size
-        arrays = dict(self._embedder.embed_all(check_sentences(sents), *settings))
+        sentences = check_sentences(split_letters(sents))
+        arrays = dict(self._embedder.embed_all(sentences, *settings))
         if output_layer not in (-1, -2):
             arrays = {i: array[output_layer].copy() for i, array in arrays.items()}
         return [arrays[i] for i in range(len(arrays))]

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences
+from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences, split_letters
 from allennlp_elmo_plugin.embedding.batches import Layers
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.atomic import PathLike
@@ -40,7 +40,7 @@ class ElmoModel:
         sentences = self._start(texts, warmup)
         axes = [self.n_layers] if layers == "all" else []
         n_words = max(map(len, sentences), default=0)
-        vectors = np.zeros((len(sentences), *axes, n_words, self.vector_size), "float32")
+        vectors = np.zeros((len(sentences), *axes, n_words, self.vector_size))
         for i, array in self._embedder.embed_all(sentences, layers, 4096, self.batch_size):
             vectors[i, ..., : len(sentences[i]), :] = array
         return vectors
@@ -51,8 +51,8 @@ class ElmoModel:
         """Return the means over the words, scaled to length 1: `(sentences, [layers,] dim)`."""
         sentences = self._start(texts, warmup)
         options: Any = {"batch_size": self.batch_size, "normalize_embeddings": True}
-        return self._embedder.encode(sentences, "mean", layers, **options)
+        return self._embedder.encode(sentences, "mean", layers, **options).astype("float64")
 
     def _start(self, texts: Sentences, warmup: bool) -> list[list[str]]:
         self._embedder.elmo_bilm.initial_state = "settled" if warmup else "zero"
-        return check_sentences(texts)
+        return check_sentences(split_letters(texts))

@@ -5,6 +5,7 @@ The alphabet is bilm-tf's: the 256 byte values of UTF-8 and five marks. As in bi
 1 is added to each id, since 0 stands for positions after the end of a sentence.
 """
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -103,6 +104,14 @@ def sentences_to_character_ids(
     is_word = np.arange(ids.shape[1]) < np.array(lengths, dtype=np.int64)[:, None]
     ids[is_word] = table.lookup(words)  # (words, max_characters), in row-major order
     return ids
+
+
+def split_letters(batch: Sentences) -> list[Sequence[str]]:
+    """Return sentences as other ELMo packages read them: a string is a list of its letters."""
+    sentences = list(batch)
+    if any(isinstance(sentence, str) and " " in sentence for sentence in sentences):
+        warnings.warn("A sentence is a string with spaces, which is read letter by letter")
+    return [list(each) if isinstance(each, str) else each for each in sentences]
 
 
 def check_sentences(batch: Any) -> list[list[str]]:

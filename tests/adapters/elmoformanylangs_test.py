@@ -3,6 +3,7 @@
 from pathlib import Path
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 
 from allennlp_elmo_plugin.adapters.elmoformanylangs import Embedder
@@ -37,3 +38,5 @@ def test_a_batch_has_as_many_sentences_as_asked():
     assert [array.shape for array in arrays] == [(1, 256), (2, 256), (1, 256)]
     assert [len(call.args[1]) for call in view.mock_calls] == [2, 1]
     assert Embedder("tiny").sents2elmo([]) == []
+    string, letters = (Embedder("tiny").sents2elmo([each]) for each in ("sea", ["s", "e", "a"]))
+    np.testing.assert_array_equal(string, letters)

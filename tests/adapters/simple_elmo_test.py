@@ -54,6 +54,15 @@ def test_a_warm_model_is_settled(model):
     np.testing.assert_array_equal(model.get_elmo_vectors(SENTENCES, warmup=False), cold)
 
 
+def test_strings_are_read_letter_by_letter_and_numbers_are_pythons(model):
+    expected = model.get_elmo_vector_average([list("a ship"), list("sea")])
+    with pytest.warns(UserWarning, match="letter by letter"):
+        means = model.get_elmo_vector_average(text for text in ("a ship", "sea"))
+    np.testing.assert_array_equal(means, expected)
+    for vectors in (means, model.get_elmo_vectors(["sea"])[0]):
+        assert json.loads(json.dumps(list(vectors[0]))) == vectors[0].tolist()
+
+
 def test_a_language_model_is_refused():
     with pytest.raises(ValueError, match="elmo-import and bidirectional_lm"):
         ElmoModel().load("tiny", full=True)

@@ -1,6 +1,5 @@
 """The `ElmoEmbedder` of AllenNLP 0.9, and what was beside it in `allennlp.commands.elmo`."""
 
-import warnings
 from os import PathLike
 from typing import Any
 
@@ -9,7 +8,7 @@ import torch
 from allennlp.commands.subcommand import Subcommand
 from allennlp.data.token_indexers import ELMoTokenCharactersIndexer
 
-from allennlp_elmo_plugin.bilm.characters import Sentences
+from allennlp_elmo_plugin.bilm.characters import Sentences, split_letters
 from allennlp_elmo_plugin.commands import elmo as elmo_of_program
 from allennlp_elmo_plugin.elmo import elmo
 from allennlp_elmo_plugin.embedding import embedder
@@ -38,11 +37,11 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
         self.indexer = ELMoTokenCharactersIndexer()
 
     def batch_to_embeddings(self, batch: Sentences) -> tuple[torch.Tensor, torch.Tensor]:
-        layers, mask = super().batch_to_embeddings(_letters(batch))
+        layers, mask = super().batch_to_embeddings(split_letters(batch))
         return layers, mask.long()  # Programs subtract from it.
 
     def embed_batch(self, batch: Sentences, output_format: Layers = "all") -> list[np.ndarray]:
-        arrays = super().embed_batch(_letters(batch), output_format)
+        arrays = super().embed_batch(split_letters(batch), output_format)
         if output_format != "all":
             return arrays
         return [array if array.shape[1] else empty_embedding() for array in arrays]
@@ -53,15 +52,9 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
 
 def batch_to_ids(batch: Sentences) -> torch.Tensor:
     """Return the character ids of sentences; a string is read letter by letter."""
-    return elmo.batch_to_ids(_letters(batch))
+    return elmo.batch_to_ids(split_letters(batch))
 
 
 def empty_embedding() -> np.ndarray:
     """Return what 0.9 returns for an empty sentence, whatever the size of the model."""
     return np.zeros((3, 0, 1024))
-
-
-def _letters(batch: Sentences) -> list[list[str]]:
-    if any(isinstance(sentence, str) and " " in sentence for sentence in batch):
-        warnings.warn("A sentence is a string with spaces, which is read letter by letter")
-    return list(map(list, batch))
