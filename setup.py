@@ -27,6 +27,7 @@ setup(
         CONFIGS,
         *(f"{CONFIGS}.{name}" for name in find_namespace_packages("training_config")),
     ],
+    py_modules=["allennlp_elmo_spacy"],
     package_dir={CONFIGS: "training_config"},
     package_data={
         PACKAGE: ["py.typed"],

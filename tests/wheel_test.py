@@ -60,6 +60,7 @@ def test_the_wheel_has_all_modules_and_configs(wheel, source):
         programs = file.read(f"{NAME}.dist-info/entry_points.txt").decode().splitlines()
     configs = {f"training_config/{name}" for name in read_files(source / "training_config")}
     packed = {f"{PACKAGE}/{name}" for name in configs.union(read_files(source / PACKAGE))}
+    packed.add("allennlp_elmo_spacy.py")
     assert {name for name in names if ".dist-info/" not in name} == packed
     assert [name.rpartition("/")[2] for name in names].count("LICENSE") == 1
     assert metadata["Version"] == __version__

@@ -14,9 +14,10 @@ from allennlp_elmo_plugin.files.atomic import PathLike
 from allennlp_elmo_plugin.progress import progress_of_command
 
 
-@Language.factory("elmo", assigns=["doc.tensor"])
 class ElmoPipe:
     """
+    The component "elmo", which `allennlp_elmo_spacy.py` registers.
+
     Sets `doc.tensor`, shape `(tokens, dim)`, to the `"average"` of the layers or to the `"top"`
     one, which `vector` and `similarity` of tokens, spans and documents then use. Sentences are
     embedded one by one if an earlier component has found them, or else the whole document.

@@ -1,15 +1,14 @@
 """The component of spaCy, against the vectors of `ElmoEmbedder`."""
 
 import pickle
-import pkgutil
-import tomllib
+import subprocess
+import sys
 import warnings
 
 import numpy as np
 import pytest
 
 from allennlp_elmo_plugin import ElmoEmbedder
-from allennlp_elmo_plugin.adapters.spacy import ElmoPipe
 
 spacy = pytest.importorskip("spacy")
 
@@ -76,7 +75,13 @@ def test_saved_pipelines_contain_the_model(folder, tmp_path):
     np.testing.assert_array_equal(doc.tensor, expected.tensor)
 
 
-def test_an_installed_package_needs_no_import(repository_root):
-    """spaCy loads the entry point when a pipeline asks for the component."""
-    project = tomllib.loads((repository_root / "pyproject.toml").read_text("utf-8"))["project"]
-    assert pkgutil.resolve_name(project["entry-points"]["spacy_factories"]["elmo"]) is ElmoPipe
+def test_an_installed_package_is_imported_only_for_its_component(subprocess_environment):
+    """Otherwise any pipeline, such as that of AllenNLP's tokenizer, would activate the plugin."""
+    script = """
+import sys, spacy
+nlp = spacy.blank("en")
+assert "allennlp_elmo_plugin" not in sys.modules
+nlp.add_pipe("elmo")
+assert nlp("A play").tensor.shape == (2, 256)
+"""
+    subprocess.run([sys.executable, "-c", script], env=subprocess_environment, check=True)
