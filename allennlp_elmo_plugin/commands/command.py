@@ -168,7 +168,7 @@ def add_word_arguments(parser: argparse.ArgumentParser, max_occurrences: int) ->
     add("word", metavar="WORD", help="a word as it is written in the text")
     add("files", nargs="+", metavar="FILES", help=TEXT_HELP)
     help = "how many occurrences to use, drawn at random if there are more"
-    add("--max-occurrences", type=int, default=max_occurrences, metavar="N", help=help)
+    add("--max-occurrences", type=positive, default=max_occurrences, metavar="N", help=help)
     add_model_arguments(parser)
 
 

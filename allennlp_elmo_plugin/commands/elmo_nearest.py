@@ -26,7 +26,14 @@ class ElmoNearest(command.Command):
         add = parser.add_argument
         query_help = "a tokenised sentence that has the word; may be given several times"
         add("--query", dest="queries", action="append", metavar="SENTENCE", help=query_help)
-        add("-n", "--number", type=int, default=5, metavar="N", help="how many to show for a query")
+        add(
+            "-n",
+            "--number",
+            type=command.positive,
+            default=5,
+            metavar="N",
+            help="how many to show for a query",
+        )
         layers_help = "take the vectors from what `allennlp elmo` has written of this text"
         add("--layers", metavar="HDF5", help=layers_help)
         command.add_word_arguments(parser, MAX_OCCURRENCES)

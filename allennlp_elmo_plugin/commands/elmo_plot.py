@@ -46,7 +46,7 @@ class Map(command.Command):
         add("--method", choices=[*word_map.METHODS], default="pca", help="how to place the vectors")
         colours = parser.add_mutually_exclusive_group()
         groups_help = "how many groups (senses) to find; default: what has a high silhouette"
-        colours.add_argument("--groups", type=int, metavar="N", help=groups_help)
+        colours.add_argument("--groups", type=command.positive, metavar="N", help=groups_help)
         labels_help = "lines are LABEL, a tab and the sentence; colours are labels, not groups"
         colours.add_argument("--labels", action="store_true", help=labels_help)
         command.add_word_arguments(parser, word_map.MAX_OCCURRENCES)

@@ -28,6 +28,7 @@ def run(kind: str, params: Params, folder: Path, vectors: Vectors) -> dict[str, 
     """
     start = time.monotonic()
     prepare_environment(params)
+    params.pop("evaluation", None)  # for `allennlp evaluate`
     loop: Any = TrainModel.from_params(params=params, serialization_dir=str(folder), local_rank=0)
     model: Any = loop.model
     keep_vectors(model, vectors)

@@ -29,6 +29,7 @@ def train(task, changes=ONE_EPOCH, seed=1):
     for model in configuration.models:
         Path("run").mkdir()
         params = configuration.params(task, model, seed)
+        params["evaluation"] = {"type": "official"}  # as in the configs of tasks
         results[model] = run(kind_of(task), params, Path("run"), Vectors())
         shutil.rmtree("run")
     return results
