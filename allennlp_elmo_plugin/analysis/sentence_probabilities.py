@@ -1,14 +1,93 @@
 """The probabilities of the words of sentences under a language model."""
 
+import csv
+import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 
 from allennlp_elmo_plugin.bilm import characters
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.softmax import Softmax
+from allennlp_elmo_plugin.embedding.batches import batches_by_length
+from allennlp_elmo_plugin.files.atomic import PathLike, atomic_file
+from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel
 from allennlp_elmo_plugin.text.vocabulary import UNKNOWN_WORD
+
+_LINES_AT_ONCE = 1024
+
+
+def parts_that_predict(
+    model: PretrainedLanguageModel, device: str = "cpu"
+) -> tuple[BiLm, Softmax, dict[str, int]]:
+    """Return what the functions below need of a model, on a device."""
+    if model.softmax is None or model.words is None:
+        raise ValueError(
+            f"{model.source}: has no softmax, with which a language model predicts words; give "
+            "model.tar.gz, the folder of a run, or an export with softmax.hdf5 and the vocabulary"
+        )
+    vocabulary = {word: index for index, word in enumerate(model.words)}
+    return model.bilm.to(device).eval(), model.softmax.to(device).eval(), vocabulary
+
+
+def score_sentences(
+    bilm: BiLm, softmax: Softmax, vocabulary: Mapping[str, int], sentences: Sequence[list[str]]
+) -> Iterator[tuple[int, dict[str, torch.Tensor]]]:
+    """
+    Yield the index of each sentence, in batches of similar lengths, and what
+    `sentence_log_probabilities` returns for it, without padding: float64, shape `(n_words + 1,)`.
+    """
+    for batch in batches_by_length(list(map(len, sentences)), 1024):
+        words = [sentences[i] for i in batch]
+        by_direction = sentence_log_probabilities(bilm, softmax, vocabulary, words)
+        for row, i in enumerate(batch):
+            n = len(sentences[i]) + 1
+            yield i, {name: values[row, :n].double() for name, values in by_direction.items()}
+
+
+def write_scores(
+    model: PretrainedLanguageModel,
+    sentences: Iterable[list[str]],
+    output: PathLike,
+    by_word: bool = False,
+    device: str = "cpu",
+) -> int:
+    """
+    Write a table (TSV) with a row for each sentence, also one without words, or for each word.
+    Return the number of sentences. `log_probability` is the mean of the directions.
+    """
+    parts = parts_that_predict(model, device)
+    vocabulary, lines = parts[-1], enumerate(sentences)
+    directions = [f"{name}_log_probability" for name in model.options.directions]
+    columns = ["sentence", "word" if by_word else "words", "log_probability", "perplexity"]
+    n_sentences = 0
+    with atomic_file(output) as staged, open(staged, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, "excel-tab", lineterminator="\n")
+        writer.writerow([*columns, "unknown", *directions, *([] if by_word else ["text"])])
+        while block := list(itertools.islice(lines, _LINES_AT_ONCE)):
+            scores = dict(score_sentences(*parts, [words for _, words in block]))
+            for row, (number, words) in enumerate(block):
+                n_sentences += 1
+                logs = list(scores[row].values())
+                unknown = [int(word not in vocabulary) for word in words]
+                if not by_word:
+                    sums = [values.sum().item() for values in logs]
+                    cells = _cells(sums, len(words) + 1, sum(unknown))
+                    writer.writerow([number, len(words), *cells, " ".join(words)])
+                    continue
+                # without the end of the sentence, or its start
+                of_words = [logs[0][:-1].tolist(), *(values[1:].tolist() for values in logs[1:])]
+                for word, is_unknown, *values in zip(words, unknown, *of_words):
+                    writer.writerow([number, word, *_cells(values, 1, is_unknown)])
+    return n_sentences
+
+
+def _cells(sums: Sequence[float], n_predicted: int, n_unknown: int) -> list[object]:
+    """Return the cells of a row from its logarithms by direction."""
+    mean = sum(sums) / len(sums)
+    log_probability, *others = (f"{value:.6g}" for value in (mean, *sums))
+    return [log_probability, f"{perplexity_of(-mean / n_predicted):.6g}", n_unknown, *others]
 
 
 @torch.no_grad()

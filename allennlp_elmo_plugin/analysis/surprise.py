@@ -7,10 +7,10 @@ from pathlib import Path
 
 from allennlp_elmo_plugin.analysis.figures import figure, is_page
 from allennlp_elmo_plugin.analysis.sentence_probabilities import (
+    parts_that_predict,
     perplexity_of,
-    sentence_log_probabilities,
+    score_sentences,
 )
-from allennlp_elmo_plugin.embedding.batches import batches_by_length
 from allennlp_elmo_plugin.files.atomic import atomic_file
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel
 from allennlp_elmo_plugin.progress import step_bar
@@ -54,31 +54,21 @@ def write_surprise(
     predict` computes it. Return the perplexity of each direction; of several, also the geometric
     mean, `both`.
     """
-    if model.softmax is None or model.words is None:
-        raise ValueError(
-            f"{model.source}: has no softmax, with which a language model predicts words; give "
-            "model.tar.gz, the folder of a run, or an export with softmax.hdf5 and the vocabulary"
-        )
-    bilm, softmax = model.bilm.to(device).eval(), model.softmax.to(device).eval()
-    vocabulary = {word: index for index, word in enumerate(model.words)}
+    parts = parts_that_predict(model, device)
+    vocabulary = parts[-1]
     lines: list[list[Word]] = [[]] * len(sentences)
     losses = dict.fromkeys(model.options.directions, 0.0)  # nats
-    lengths = [len(sentence) for sentence in sentences]
-    n_predicted = sum(lengths) + len(sentences)
+    n_predicted = sum(map(len, sentences)) + len(sentences)
     with step_bar("predicting", len(sentences), " sentences") as update:
-        for batch in batches_by_length(lengths, 1024):
-            words = [sentences[i] for i in batch]
-            by_direction = sentence_log_probabilities(bilm, softmax, vocabulary, words)
-            for row, i in enumerate(batch):
-                bits = {}
-                for direction, values in by_direction.items():
-                    nats = -values[row, : lengths[i] + 1].double()
-                    losses[direction] += nats.sum().item() / n_predicted
-                    # without the end of the sentence, or its start
-                    of_words = nats[:-1] if direction == "forward" else nats[1:]
-                    bits[direction] = (of_words / math.log(2)).abs().tolist()  # not -0
-                lines[i] = _line(sentences[i], bits, vocabulary)
-            update(len(batch))
+        for i, by_direction in score_sentences(*parts, sentences):
+            bits = {}
+            for direction, values in by_direction.items():
+                losses[direction] -= values.sum().item() / n_predicted
+                # without the end of the sentence, or its start
+                of_words = values[:-1] if direction == "forward" else values[1:]
+                bits[direction] = (of_words / math.log(2)).abs().tolist()
+            lines[i] = _line(sentences[i], bits, vocabulary)
+            update(1)
     if len(losses) > 1:
         losses["both"] = sum(losses.values()) / len(losses)
     perplexities = {name: perplexity_of(loss) for name, loss in losses.items()}

@@ -3,10 +3,20 @@
 import argparse
 from pathlib import Path
 
-from allennlp_elmo_plugin.commands.command import ELMO_HELP, TEXT_HELP, Command, add_cuda_device
+from allennlp_elmo_plugin.analysis.sentence_probabilities import write_scores
+from allennlp_elmo_plugin.commands.command import (
+    ELMO_HELP,
+    TEXT_HELP,
+    Command,
+    add_cuda_device,
+    positive,
+    read_lines,
+)
+from allennlp_elmo_plugin.files.atomic import check_writable
 from allennlp_elmo_plugin.pretrained.checkpoints.training_run import evaluation_settings
 from allennlp_elmo_plugin.pretrained.find_model import find_model
 from allennlp_elmo_plugin.pretrained.language_model import read_model
+from allennlp_elmo_plugin.progress import counted
 from allennlp_elmo_plugin.training.evaluation import evaluate, metrics_table
 from allennlp_elmo_plugin.training.language_model import LanguageModel
 from allennlp_elmo_plugin.training.text_batches import TextBatches
@@ -20,6 +30,11 @@ class ElmoPerplexity(Command):
 
     prints what validation during training, and `allennlp evaluate`, give: the perplexity of both
     directions together and of each, and the share of unknown words. MODEL needs its softmax.
+
+      allennlp-elmo-plugin elmo-perplexity my_elmo sentences.txt --scores scores.tsv
+
+    writes a row for each line instead: its natural log-probability, as the mean of the directions
+    and of each, and its perplexity. Each sentence starts without context.
     """
 
     name = "elmo-perplexity"
@@ -28,16 +43,32 @@ class ElmoPerplexity(Command):
         add = parser.add_argument
         add("model", metavar="MODEL", help=f"model.tar.gz, the folder of a run, or a {ELMO_HELP}")
         add("text", nargs="+", metavar="TEXT", help=TEXT_HELP)
+        batch_help = "sentences that are read side by side; default: as in validation, or 128"
+        add("--batch-size", type=positive, metavar="N", help=batch_help)
+        add("--scores", metavar="FILE", help="table (TSV) to write, with a row for each sentence")
+        add("--words", action="store_true", help="--scores has a row for each word")
         add_cuda_device(parser)
 
     def run(self, args: argparse.Namespace) -> None:
+        if args.words and not args.scores:
+            raise ValueError("--words needs --scores FILE")
+        if args.batch_size and args.scores:
+            raise ValueError("scores don't depend on --batch-size; leave it out")
         with find_model(args.model, for_training=True) as files:
             model = read_model(files)
             settings = evaluation_settings(files.options.parent, model.options)
+        device = "cpu" if args.cuda_device < 0 else f"cuda:{args.cuda_device}"
         if model.softmax is None or model.words is None:
             raise ValueError(f"{args.model}: has no softmax, which predicts words; train one first")
+        if args.scores:
+            check_writable(args.scores)
+            sentences = (line.words for _, line in read_lines(args.text))
+            n = write_scores(model, sentences, args.scores, args.words, device)
+            print(f"{counted(n, 'sentence')}. Written to {args.scores}")
+            return
+        if args.batch_size:
+            settings["batch_size"] = args.batch_size
         options = model.options
-        device = "cpu" if args.cuda_device < 0 else f"cuda:{args.cuda_device}"
         text = TextBatches(
             args.text,
             model.words,
