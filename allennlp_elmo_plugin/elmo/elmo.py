@@ -180,6 +180,12 @@ class Elmo(torch.nn.Module):
             return self._mix(bilm.run_sentences(sentences))
         return self.forward(bilm.character_ids(sentences))
 
+    def save(self, folder: Union[str, PathLike[str]]) -> None:
+        """Write the biLM as it is now, without the mixes, as options.json and weights.hdf5."""
+        if not isinstance(self._elmo_lstm, ElmoBiLm):
+            raise ValueError("save needs Elmo's own biLM, not another module")
+        self._elmo_lstm.save(folder)
+
     def _mix(self, output: BiLmOutput) -> dict[str, Any]:
         """Mix packed layers, which avoids the padding."""
         mixes = self._mixes

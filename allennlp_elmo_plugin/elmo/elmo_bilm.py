@@ -26,10 +26,12 @@ from allennlp_elmo_plugin.elmo.elmo_character_encoder import (
     gaps,
 )
 from allennlp_elmo_plugin.elmo.many_langs_encoder import ManyLangsEncoder
-from allennlp_elmo_plugin.files.atomic import PathLike
+from allennlp_elmo_plugin.files.atomic import PathLike, output_folder
 from allennlp_elmo_plugin.pretrained.checkpoints.many_langs import ManyLangsOptions
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import load
+from allennlp_elmo_plugin.pretrained.file_names import OPTIONS_FILE, WEIGHT_FILE
 from allennlp_elmo_plugin.pretrained.find_model import find_model
+from allennlp_elmo_plugin.pretrained.weight_file import write_weights
 
 logger = logging.getLogger(__name__)
 
@@ -194,6 +196,14 @@ class ElmoBiLm(CachingModule, BiLm):
                 break
             before = values
         return FixedState(state)
+
+    def save(self, folder: PathLike) -> None:
+        """Write options.json and weights.hdf5 to a folder, which is then a name of the model."""
+        if self.layout.read_only:
+            raise ValueError(f"{folder}: this model can't be written: {self.layout.read_only}")
+        with output_folder(folder, (OPTIONS_FILE, WEIGHT_FILE), force=True) as new:
+            self.options.write(new / OPTIONS_FILE)
+            write_weights(new / WEIGHT_FILE, self)
 
     def fingerprint(self) -> dict[str, str]:
         """Return what the layers depend on: a digest of the model, and the settings."""

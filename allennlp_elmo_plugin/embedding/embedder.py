@@ -20,10 +20,8 @@ from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
 from allennlp_elmo_plugin.embedding.batches import POOLINGS, BatchEmbedder, Layers, Pooling, pool
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, Neighbours, embed_word, nearest
-from allennlp_elmo_plugin.files.atomic import PathLike, output_folder
-from allennlp_elmo_plugin.pretrained.file_names import OPTIONS_FILE, WEIGHT_FILE
+from allennlp_elmo_plugin.files.atomic import PathLike
 from allennlp_elmo_plugin.pretrained.find_model import BUNDLED_MODEL, find_model
-from allennlp_elmo_plugin.pretrained.weight_file import write_weights
 from allennlp_elmo_plugin.progress import progress_of_command
 from allennlp_elmo_plugin.text.checks import check_words
 from allennlp_elmo_plugin.text.lines import TextLines, open_lines, split_words
@@ -236,10 +234,7 @@ class ElmoEmbedder(BatchEmbedder):
     def save(self, folder: PathLike) -> None:
         """Write the model to a folder, which is then another name of it."""
         if not self.elmo_bilm.layout.read_only:
-            with output_folder(folder, (OPTIONS_FILE, WEIGHT_FILE), force=True) as new:
-                self.elmo_bilm.options.write(new / OPTIONS_FILE)
-                write_weights(new / WEIGHT_FILE, self.elmo_bilm)
-            return
+            return self.elmo_bilm.save(folder)
         os.makedirs(folder, exist_ok=True)
         with find_model(*self._names) as files:
             if not files.options.parent.samefile(folder):

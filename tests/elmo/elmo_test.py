@@ -192,6 +192,23 @@ def test_mistakes(elmo_pair, call, message):
         call(elmo_pair(vocab_to_cache=["", "a"]).ours)
 
 
+@pytest.mark.parametrize("vocab_to_cache", [None, ["", "a"]])
+def test_a_tuned_model_is_saved_as_two_files_for_the_original(files_of, vocab_to_cache, tmp_path):
+    elmo = Elmo(**files_of(), requires_grad=True, dropout=0.0, vocab_to_cache=vocab_to_cache)
+    before = elmo(TEXT)["elmo_representations"][0]
+    before.square().sum().backward()
+    torch.optim.SGD(elmo.bilm.parameters(), 0.01).step()
+    elmo.save(tmp_path / "tuned")
+    paths = (str(tmp_path / "tuned" / name) for name in ("options.json", "weights.hdf5"))
+    theirs = original.Elmo(*paths, 1, dropout=0.0)
+    elmo.bilm._elmo_lstm.reset_states()
+    after = elmo(TEXT)["elmo_representations"][0]
+    assert (after - before).abs().max() > 0.01
+    assert_close(theirs(TEXT)["elmo_representations"][0], after)
+    with pytest.raises(ValueError, match="Elmo's own biLM"):
+        Elmo(None, module=elmo.bilm.lstm).save(tmp_path)
+
+
 def test_threads_that_share_a_carried_state_see_whole_ones(elmo_pair):
     """The vectors of one sentence, again and again, are among those of one thread."""
     elmo = elmo_pair().ours
