@@ -27,9 +27,10 @@ from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
 from allennlp_elmo_plugin.text import vocabulary
 from allennlp_elmo_plugin.text.corpus import find_files
+from allennlp_elmo_plugin.training.optimizer import OPTIMIZERS
 from allennlp_elmo_plugin.training.processes import joined_processes, rank
 from allennlp_elmo_plugin.training.settings import make_trainer, train_run
-from allennlp_elmo_plugin.training.trainer import CHECKPOINT_FILE, LEARNING_RATES
+from allennlp_elmo_plugin.training.trainer import CHECKPOINT_FILE
 
 _SIZES_FILE = CONFIGS / "pretrain" / "sizes.json"
 _CHANGEABLE = {"training.num_epochs", "training.patience"}
@@ -80,8 +81,9 @@ class ElmoTrain(Command):
         rate: dict[str, Any] = {"type": float, "metavar": "X"}
         setting("model.dropout", "of the inputs and outputs of LSTM layers", **rate)
         setting("model.precision", "of products", choices=["float32", "bfloat16"])
-        setting("training.optimizer", "adam's rate rises, then falls to 0", choices=LEARNING_RATES)
-        rates = ", ".join(f"{value} for {name}" for name, value in LEARNING_RATES.items())
+        rising = " and ".join(name for name, kind in OPTIMIZERS.items() if kind.warms_up)
+        setting("training.optimizer", f"the rate of {rising} rises, then falls", choices=OPTIMIZERS)
+        rates = ", ".join(f"{kind.learning_rate} for {name}" for name, kind in OPTIMIZERS.items())
         setting("training.learning_rate", f"default: {rates}", **rate)
         settings.add_argument("--seed", type=int, metavar="N", help="of weights and dropout")
 
@@ -142,7 +144,8 @@ def _start(args: argparse.Namespace) -> None:
         if file is None:
             raise ValueError(f"{path}: has no vocabulary; make it with `elmo-vocab`")
         words = vocabulary.read_vocabulary_file(file)
-    if given.get("training.optimizer", ...) != run["training"].get("optimizer"):
+    optimizer = run["training"].get("optimizer", "adagrad")
+    if given.get("training.optimizer", optimizer) != optimizer:
         run["training"].pop("learning_rate", None)  # It is for the other one.
     for name, value in given.items():
         part, key = _place(run, name)

@@ -1,6 +1,8 @@
-"""Adagrad and the clipping of gradients, of which some are sparse."""
+"""The optimizers of language models, and the clipping of gradients, of which some are sparse."""
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,42 +21,64 @@ def split_groups(groups: Groups) -> tuple[Groups, Groups]:
     return parts
 
 
-class SplitGroups:
+class Adagrad(torch.optim.Adagrad):
     """
-    A mixin for torch's optimizers. On a GPU torch updates the parameters of a group together,
-    unless one of them has a sparse gradient. So each step splits the groups by the kind of
-    gradient; schedules and checkpoints see the original groups.
+    torch's Adagrad for any mixture of dense and sparse gradients. On a GPU torch updates the
+    parameters of a group together, unless one of them has a sparse gradient. So each step splits
+    the groups by the kind of gradient; schedules and checkpoints see the original groups.
     """
-
-    param_groups: Groups
 
     def step(self, closure: Any = None) -> Any:
-        groups = self.param_groups
-        dense, sparse = split_groups(groups)
-        self.param_groups = dense + sparse
-        try:
-            return super().step(closure)  # type: ignore[misc]
-        finally:
-            self.param_groups = groups
-
-
-class Adagrad(SplitGroups, torch.optim.Adagrad):
-    """torch's Adagrad, made fast on a GPU when some gradients are sparse."""
+        loss = None if closure is None else torch.enable_grad()(closure)()
+        dense, sparse = split_groups(self.param_groups)
+        _step(torch.optim.Adagrad, self, dense + sparse)
+        return loss
 
 
 class Adam(torch.optim.Adam):
     """torch's Adam, and its `SparseAdam` for sparse gradients."""
 
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        groups: Groups = self.param_groups
-        dense, sparse = split_groups(groups)
-        try:
-            self.param_groups = dense
-            super().step(closure)
-            self.param_groups = sparse
-            torch.optim.SparseAdam.step(self)  # type: ignore[arg-type]
-        finally:
-            self.param_groups = groups
+    def step(self, closure: Any = None) -> Any:
+        loss = None if closure is None else torch.enable_grad()(closure)()
+        dense, sparse = split_groups(self.param_groups)
+        _step(torch.optim.Adam, self, dense)
+        _step(torch.optim.SparseAdam, self, sparse)
+        return loss
+
+
+def _step(kind: type[torch.optim.Optimizer], optimizer: Any, groups: Groups) -> None:
+    """Update some groups by the step of one of torch's optimizers."""
+    step: Any = kind.step
+    # Once torch has made one of this kind, its `step` also calls the hooks, as ours does.
+    step = step.__wrapped__ if hasattr(step, "hooked") else step
+    original, optimizer.param_groups = optimizer.param_groups, groups
+    try:
+        step(optimizer)
+    finally:
+        optimizer.param_groups = original
+
+
+class OptimizerKind(NamedTuple):
+    """
+    What `Trainer` and `elmo-train` know of an optimizer: a function that makes it from parameters
+    and a learning rate, its default rate, whether the rate rises for some batches and then falls to
+    0, and whether it has the sums of squared gradients of `adagrad.hdf5`.
+    """
+
+    make: Callable[[Iterable[torch.nn.Parameter], float], torch.optim.Optimizer]
+    learning_rate: float
+    warms_up: bool = False
+    has_sums: bool = False
+
+
+OPTIMIZERS = {
+    # as in bilm-tf
+    "adagrad": OptimizerKind(
+        partial(Adagrad, initial_accumulator_value=1.0, eps=0.0), 0.2, has_sums=True
+    ),
+    "adam": OptimizerKind(Adam, 0.002, warms_up=True),
+}
+"""The optimizers by their names in the settings of a training."""
 
 
 def clip_grad_norm_(parameters: Any, *args: Any, **kwargs: Any) -> torch.Tensor:

@@ -57,7 +57,7 @@ def train_run(folder: Path, device: str) -> None:
             trainer.resume()
         elif files is not None and pretrained is not None and pretrained.words == words:
             accumulators = files.options.parent / names.ADAGRAD_FILE
-            if accumulators.exists() and run["training"].get("optimizer") != "adam":
+            if accumulators.exists() and trainer.kind.has_sums:
                 parameters = trainer.model.named_parameters()
                 read_adagrad_state(accumulators, parameters, trainer.optimizer)
         del pretrained

@@ -24,7 +24,7 @@ from allennlp_elmo_plugin.text.vocabulary import write_vocabulary_file
 from allennlp_elmo_plugin.training.evaluation import Metrics, evaluate
 from allennlp_elmo_plugin.training.language_model import LanguageModel
 from allennlp_elmo_plugin.training.memory import keep_memory_of_training
-from allennlp_elmo_plugin.training.optimizer import Adagrad, Adam, clip_grad_norm_
+from allennlp_elmo_plugin.training.optimizer import OPTIMIZERS, clip_grad_norm_
 from allennlp_elmo_plugin.training.processes import (
     average_dense_gradients,
     average_sparse_gradients,
@@ -36,7 +36,6 @@ from allennlp_elmo_plugin.training.random_state import get_random_state, set_ran
 from allennlp_elmo_plugin.training.text_batches import Batch, TextBatches
 
 CHECKPOINT_FILE = "checkpoint.pt"
-LEARNING_RATES = {"adagrad": 0.2, "adam": 0.002}
 SECONDS_BETWEEN_CHECKPOINTS = 600.0
 _BATCHES_BETWEEN_CHECKS = 100
 _SAVED = ("n_batches", "epochs", "_initial", "_batches_per_epoch", "_seconds_in_epoch")
@@ -57,7 +56,7 @@ class Trainer:
         How many epochs at most, and after how many without a better one to end.
     optimizer : `str`, optional (default = `"adagrad"`)
         "adagrad" as in bilm-tf, or "adam", whose learning rate rises for `warmup_steps` batches (at
-        most a tenth of all), then falls to 0.
+        most a tenth of all), then falls to 0. `OPTIMIZERS` has their default learning rates.
     validate_first : `bool`, optional (default = `False`)
         Validate before the first update, too.
     settings : `Mapping[str, Any]`, optional
@@ -100,12 +99,12 @@ class Trainer:
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._sparse = [p for p in self._parameters if id(p) in sparse]
         self._dense = [p for p in self._parameters if id(p) not in sparse]
-        self._rate = LEARNING_RATES[optimizer] if learning_rate is None else learning_rate
-        self._warmup_steps = warmup_steps if optimizer == "adam" else 0
-        self.optimizer: torch.optim.Optimizer = Adam(self._parameters, self._rate)
-        if optimizer == "adagrad":
-            rates: Any = {"lr": self._rate, "initial_accumulator_value": 1.0, "eps": 0.0}
-            self.optimizer = Adagrad(self._parameters, **rates)
+        if optimizer not in OPTIMIZERS:
+            raise ValueError(f"optimizer is {optimizer!r}; use {' or '.join(OPTIMIZERS)}")
+        self.kind = OPTIMIZERS[optimizer]
+        self._rate = self.kind.learning_rate if learning_rate is None else learning_rate
+        self._warmup_steps = warmup_steps
+        self.optimizer = self.kind.make(self._parameters, self._rate)
 
     @property
     def best(self) -> int:
@@ -180,7 +179,7 @@ class Trainer:
 
     def step(self, batch: Batch) -> None:
         """Make one update."""
-        if self._warmup_steps:
+        if self.kind.warms_up:
             # As "linear_with_warmup" of AllenNLP, which counts batches from 1
             total, n = self.num_epochs * self._batches_per_epoch, self.n_batches + 1
             rising = min(self._warmup_steps, total // 10)
@@ -219,7 +218,7 @@ class Trainer:
             outputs = (*PUBLISHED_FILES, names.ADAGRAD_FILE)
             with output_folder(self.folder, outputs, force=True) as new:
                 write_published(new, title, PretrainedLanguageModel(*parts), self.settings, results)
-                if isinstance(self.optimizer, Adagrad):
+                if self.kind.has_sums:
                     state, named = self.optimizer.state, model.named_parameters()
                     sums = [(name, state[p]["sum"]) for name, p in named if p in state]
                     write_adagrad_state(new / names.ADAGRAD_FILE, sums, self.n_batches)

@@ -174,6 +174,32 @@ def test_a_signal_saves_and_ends(number, trained, tmp_path, capfd):
     assert_same_runs(folder, log, trained)
 
 
+@pytest.mark.parametrize(
+    "of_size, given, expected",
+    [
+        ({"learning_rate": 0.05}, [], ("adagrad", 0.05)),
+        ({"learning_rate": 0.05}, ["--optimizer", "adagrad"], ("adagrad", 0.05)),
+        ({"learning_rate": 0.05}, ["--optimizer", "adam"], ("adam", 0.002)),
+        ({"optimizer": "adam"}, ["--learning-rate", "0.05"], ("adam", 0.05)),
+        ({}, [], ("adagrad", 0.2)),
+    ],
+)
+def test_the_rate_of_a_size_is_that_of_its_optimizer(of_size, given, expected, data, tmp_path):
+    arguments = write_run(tmp_path, data)[1]
+    size = json.loads((tmp_path / "size.json").read_text(encoding="utf-8"))
+    size["training"].update(of_size, warmup_steps=0, num_epochs=1)
+    (tmp_path / "size.json").write_text(json.dumps(size), encoding="utf-8")
+    elmo_train([*arguments, "-o", tmp_path / "run", *given])
+    name, rate = expected
+    content = torch.load(tmp_path / "run" / "checkpoint.pt")
+    assert (tmp_path / "run" / "adagrad.hdf5").exists() == (name == "adagrad")
+    if name == "adagrad":
+        assert content["optimizer"]["param_groups"][0]["lr"] == rate
+    else:  # It has fallen to 0 at the end.
+        run = json.loads((tmp_path / "run" / "training.json").read_text(encoding="utf-8"))
+        assert run["training"].get("learning_rate", 0.002) == rate
+
+
 def free_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

@@ -3,9 +3,9 @@
 from allennlp.training.optimizers import AdagradOptimizer, Optimizer
 
 from allennlp_elmo_plugin.plugin.registration import override_registered
-from allennlp_elmo_plugin.training.optimizer import SplitGroups
+from allennlp_elmo_plugin.training.optimizer import Adagrad
 
 
 @override_registered(Optimizer, "adagrad")
-class SparseAdagrad(SplitGroups, AdagradOptimizer):
-    """AllenNLP's Adagrad; see `SplitGroups`."""
+class SparseAdagrad(Adagrad, AdagradOptimizer):
+    """AllenNLP's Adagrad; see `Adagrad`."""
