@@ -129,6 +129,11 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return parsed, unknown
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        if not arg_string:
+            raise argparse.ArgumentError(action, "is empty; is a variable of the shell unset?")
+        return super()._get_value(action, arg_string)
+
     def error(self, message: str) -> NoReturn:
         end_with(f"error: {describe(ValueError(message))}; see `{self.prog} --help`", 2)
 

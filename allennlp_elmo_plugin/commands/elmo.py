@@ -76,7 +76,8 @@ class Elmo(Command):
         add("--include-sentence-indices", action="store_true", help="write sentence_indices, too")
         add("--dtype", choices=DTYPES, default="float32", help="numbers to write")
         add("--compression", choices=COMPRESSIONS, help="only h5py reads lzf, which is faster")
-        add("-f", "--force", action="store_true", help="replace the output file if it exists")
+        help = "replace the output file if it exists; shards keep one of this text and settings"
+        add("-f", "--force", action="store_true", help=help)
         add("--resume", action="store_true", help="continue a run that did not finish, if any")
         add("--num-shards", type=int, default=1, metavar="N", help="embed one Nth of the text")
         add("--shard-index", type=int, default=0, metavar="I", help="which Nth, from 0 to N - 1")
@@ -94,7 +95,11 @@ class Elmo(Command):
         if args.ray_workers is not None:
             if args.cuda_device != -1:
                 raise ValueError("Ray chooses GPUs: give --gpus-per-worker, not --cuda-device")
+            if args.shard_index:
+                raise ValueError("Ray's workers embed all shards: leave out --shard-index")
             args.num_shards = max(args.num_shards, args.ray_workers, 2)
+        elif args.gpus_per_worker:
+            raise ValueError("--gpus-per-worker needs --ray-workers; without Ray, --cuda-device")
         resume = args.resume or args.num_shards > 1  # A shard continues with the others' parts.
         check_output(args.output_file, args.force or resume, resume)
         inputs = args.input_file, args.vocab_path, args.options_file, args.weight_file

@@ -63,7 +63,7 @@ def import_model(
         output_folder(output, outputs, force) as folder,
         find_model(os.fspath(source), for_training=True) as files,
     ):
-        model = read_model(files, vocab_file or files.vocabulary)
+        model = read_model(files, files.vocabulary if vocab_file is None else vocab_file)
         if model.words is None:
             raise ValueError(f"{source}: has no vocabulary, or several; give --vocab-file")
         options, has_softmax = model.options, model.softmax is not None

@@ -5,11 +5,14 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
+from allennlp.common.params import parse_overrides
 from allennlp.data import DatasetReader
+from allennlp.training import GradientDescentTrainer
 
 from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.plugin.benchmark.task import MODELS, kind_of
@@ -51,8 +54,15 @@ class Configuration:
             **{f"{split.upper()}_DATA_PATH": str(p) for split, p in self.tasks[task].items()},
         }
         params = Params.from_file(str(path), self.overrides, ext_vars=variables)
-        for key in ("random_seed", "numpy_seed", "pytorch_seed"):
-            params[key] = seed
+        seeds = dict.fromkeys(("random_seed", "numpy_seed", "pytorch_seed"), seed)
+        if given := seeds.keys() & parse_overrides(self.overrides).keys():
+            raise ConfigurationError(f"--overrides: {min(given)} is set by --seeds; leave it out")
+        trainer = params.get("trainer", {})
+        known = {"type", *signature(GradientDescentTrainer.from_partial_objects).parameters}
+        # AllenNLP ignores other keys.
+        if trainer.get("type") in (None, "gradient_descent") and (unknown := {*trainer} - known):
+            raise ConfigurationError(f"{path}, --overrides: unknown in trainer: {min(unknown)}")
+        params.update(seeds)
         return params
 
     def digests(self, task: str, model: str) -> dict[str, str]:

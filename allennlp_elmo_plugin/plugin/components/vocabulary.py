@@ -65,6 +65,8 @@ class FolderVocabulary(Vocabulary):
         oov_token: Optional[str] = DEFAULT_OOV_TOKEN,
     ) -> Vocabulary:
         path = Path(directory)
+        if not os.fspath(directory):
+            raise ConfigurationError(f'The vocabulary\'s "directory" is empty; {HINT}')
         if (path / VOCABULARY_FOLDER).is_dir() and not (path / NON_PADDED_FILE).exists():
             directory = path = path / VOCABULARY_FOLDER
         is_archive = path.is_file() and (tarfile.is_tarfile(path) or zipfile.is_zipfile(path))

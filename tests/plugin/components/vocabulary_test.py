@@ -33,6 +33,8 @@ def test_every_token_keeps_its_id(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigurationError, match="empty: has no vocabulary; make it with"):
         Vocabulary.from_params(Params({"type": "from_files", "directory": str(tmp_path / "empty")}))
+    with pytest.raises(ConfigurationError, match='"directory" is empty; make it with'):
+        Vocabulary.from_params(Params({"type": "from_files", "directory": ""}))
     with pytest.raises(FileNotFoundError, match="none not found"):
         Vocabulary.from_params(Params({"type": "from_files", "directory": str(tmp_path / "none")}))
 
