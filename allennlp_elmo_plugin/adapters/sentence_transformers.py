@@ -2,11 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 
-from allennlp_elmo_plugin.embedding.batches import Layers, Pooling
+from allennlp_elmo_plugin.embedding.batches import POOLINGS, Pooling
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.atomic import PathLike
 
@@ -22,9 +22,15 @@ class ElmoSentences(torch.nn.Module):
     """
 
     def __init__(
-        self, model: PathLike = "tiny", pooling: Pooling = "mean", layers: Layers = "average"
+        self,
+        model: PathLike = "tiny",
+        pooling: Pooling = "mean",
+        layers: Literal["average", "top"] = "average",
     ) -> None:
         super().__init__()
+        if layers not in ("average", "top") or pooling not in POOLINGS:
+            names = ", ".join(POOLINGS)
+            raise ValueError(f"got {layers!r} and {pooling!r}; give average or top, and {names}")
         self._embedder = ElmoEmbedder(model)
         self.elmo_bilm = self._embedder.elmo_bilm  # moves to devices with this module
         self._settings: dict[str, Any] = {"pooling": pooling, "layers": layers}

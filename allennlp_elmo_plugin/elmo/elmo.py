@@ -88,6 +88,8 @@ class Elmo(torch.nn.Module):
     ) -> None:
         super().__init__()
         if isinstance(weight_file, int):
+            if num_output_representations != 1:
+                raise ValueError("num_output_representations is given twice: leave out one")
             num_output_representations, weight_file = weight_file, None
         if num_output_representations < 1:
             raise ValueError("num_output_representations must be at least 1")

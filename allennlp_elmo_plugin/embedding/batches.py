@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 import torch
 
+from allennlp_elmo_plugin.arguments import check_at_least
 from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences
 from allennlp_elmo_plugin.bilm.model_call import copy_to, model_call
 from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
@@ -184,6 +185,7 @@ def batches_by_length(
     Yield batches of sentences of similar lengths, which are numbers of words, as indices. A batch
     has at most `batch_tokens` tokens with the sentence boundaries, or one sentence.
     """
+    check_at_least(1, batch_tokens=batch_tokens, batch_size=batch_size)
     batch: list[int] = []
     n_tokens = 0
     # Long sentences first: if the memory is too small for them, this is known early.

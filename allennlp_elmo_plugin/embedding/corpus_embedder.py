@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from allennlp_elmo_plugin.arguments import check_at_least
 from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS
 from allennlp_elmo_plugin.embedding import batches, layers_file
 from allennlp_elmo_plugin.embedding.parts import Part, PartsFolder
@@ -95,10 +96,8 @@ class CorpusEmbedder:
 
     def _check(self) -> None:
         """Raise a `ValueError` for an argument that is wrong, or two that contradict."""
-        for name in ("batch_size", "batch_tokens", "num_shards"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}; it must be at least 1")
+        sizes = {"batch_size": self.batch_size, "batch_tokens": self.batch_tokens}
+        check_at_least(1, num_shards=self.num_shards, **sizes)
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; give one of {allowed}")

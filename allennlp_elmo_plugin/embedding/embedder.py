@@ -13,6 +13,7 @@ from typing import IO, Any
 import numpy as np
 import torch
 
+from allennlp_elmo_plugin.arguments import check_at_least
 from allennlp_elmo_plugin.bilm.carried_state import InitialState
 from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import Precision
@@ -52,8 +53,8 @@ class ElmoEmbedder(BatchEmbedder):
 
     vocab_to_cache : `Sequence[str]`, optional (default = `None`)
         Words whose vectors are computed in advance; the numbers are the same.
-    device : `str | torch.device`, optional (default = the GPU `cuda_device`, or the CPU for `-1`)
-        Such as `"cuda:1"`.
+    device : `str | int | torch.device`, optional (default = the GPU `cuda_device`, the CPU for -1)
+        Such as `"cuda:1"`, in place of `cuda_device`.
     """
 
     def __init__(
@@ -64,8 +65,10 @@ class ElmoEmbedder(BatchEmbedder):
         vocab_to_cache: Sequence[str] | None = None,
         initial_state: InitialState = DEFAULT_INITIAL_STATE,
         precision: Precision = "float32",
-        device: str | torch.device | None = None,
+        device: str | int | torch.device | None = None,
     ) -> None:
+        if isinstance(weight_file, int) + (cuda_device != -1) + (device is not None) > 1:
+            raise ValueError("the device is given twice: leave out device or cuda_device")
         if isinstance(weight_file, int):
             cuda_device, weight_file = weight_file, None
         if options_file is None and weight_file is None:
@@ -83,7 +86,9 @@ class ElmoEmbedder(BatchEmbedder):
             max_cached_words=max(MAX_CACHED_WORDS, 2 * len(words)),
         )
         self.elmo_bilm = bilm.eval()
-        bilm.to(device or ("cpu" if cuda_device < 0 else f"cuda:{cuda_device}"))
+        if device is None:
+            device = "cpu" if cuda_device < 0 else f"cuda:{cuda_device}"
+        bilm.to(device)
         if words:
             bilm.token_layer.keep_words([*bilm.token_layer.boundary_words, *words])
 
@@ -173,6 +178,7 @@ class ElmoEmbedder(BatchEmbedder):
 
     def embed_sentences(self, sentences: Sentences, batch_size: int = 64) -> Iterator[np.ndarray]:
         """Yield the layers of tokenised sentences, with one batch at a time in memory."""
+        check_at_least(1, batch_size=batch_size)
         iterator = iter(sentences)
         while batch := list(itertools.islice(iterator, batch_size)):
             yield from self.embed_batch(batch)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from allennlp_elmo_plugin.arguments import check_at_least, check_types
 from allennlp_elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN
 from allennlp_elmo_plugin.text.checks import check_text
 from allennlp_elmo_plugin.text.corpus import PathOrPaths, digests, find_files, read_text
@@ -93,15 +94,17 @@ class TextBatches:
     world_size: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "num_steps"):
-            value = getattr(self, name)
-            if value is None or value < 1:  # A config may have null.
-                raise ValueError(f"{name} is {value}, but must be at least 1")
+        check_types(TextBatches, vars(self))
+        sizes = ("batch_size", "num_steps", "batches_per_epoch")
+        check_at_least(1, **{name: getattr(self, name) for name in sizes})
+        if self.encoding_errors not in ("strict", "replace"):
+            raise ValueError(f"encoding_errors is {self.encoding_errors!r}; use strict or replace")
         self.files = find_files(self.paths)
         self.name = ", ".join(map(str, self.files[:3])) + (", ..." if len(self.files) > 3 else "")
         if self.words is not None and not isinstance(self.words, Mapping):
             self.words = {word: index for index, word in enumerate(self.words)}
         self._n_rows = self.batch_size * self.world_size  # of all processes together
+        check_at_least(self._n_rows, max_rows=self.max_rows)
         first = self.batch_size * self.rank
         self._rows = range(first, first + self.batch_size)
         # The numbers of the pass over the text, of windows in it so far, and of batches in the
@@ -109,7 +112,7 @@ class TextBatches:
         self._position = self._start = (0, 0, 0)
         # The pass that the next epoch of `batches_per_epoch` continues.
         self._pass: Iterator[Batch] | None = None
-        self._n_batches = self.batches_per_epoch or None
+        self._n_batches = self.batches_per_epoch
         self._digests: dict[str, str] | None = None
 
     def __len__(self) -> int:
@@ -119,7 +122,7 @@ class TextBatches:
         return max(0, self._n_batches - self._start[2])
 
     def __iter__(self) -> Iterator[Batch]:
-        limit = self.batches_per_epoch or None
+        limit = self.batches_per_epoch
         epoch, n_windows, n_given = self._start
         while limit is None or n_given < limit:
             batches = self._pass or self._read(epoch, n_windows)

@@ -38,5 +38,7 @@ def test_a_batch_has_as_many_sentences_as_asked():
     assert [array.shape for array in arrays] == [(1, 256), (2, 256), (1, 256)]
     assert [len(call.args[1]) for call in view.mock_calls] == [2, 1]
     assert Embedder("tiny").sents2elmo([]) == []
+    with pytest.raises(ValueError, match="batch_size is 0; it must be at least 1"):
+        Embedder("tiny", batch_size=0).sents2elmo([["a"]])
     string, letters = (Embedder("tiny").sents2elmo([each]) for each in ("sea", ["s", "e", "a"]))
     np.testing.assert_array_equal(string, letters)

@@ -47,3 +47,9 @@ def test_a_sentence_transformer(folder, tmp_path, settings):
         assert each.get_sentence_embedding_dimension() == expected.shape[1]
         ours = ElmoEmbedder.similarity(expected[:1], expected[1:])
         torch.testing.assert_close(each.similarity(expected[:1], expected[1:]), ours)
+
+
+def test_a_vector_has_one_dimension():
+    for settings in ({"layers": "all"}, {"pooling": "sum"}):
+        with pytest.raises(ValueError, match="give average or top, and mean"):
+            ElmoSentences("tiny", **settings)

@@ -178,6 +178,7 @@ def quantized(elmo):
         (lambda elmo: elmo(None, word_inputs=TEXT[..., 0]), "NoneType, .*character ids"),
         (lambda elmo: elmo(TEXT, [[1]]), "type list, .* as word_inputs another of indices"),
         (lambda elmo: Elmo("tiny", num_output_representations=0), "must be at least 1"),
+        (lambda elmo: Elmo("tiny", 2, num_output_representations=3), "given twice: leave out one"),
         (lambda elmo: Elmo("tiny", precision="float16"), "precision is 'float16'; it must be one"),
         (lambda elmo: Elmo("tiny", precision="int8", requires_grad=True), "int8 has no gradient"),
         (lambda elmo: Elmo("a/weights.hdf5", "a/options.json"), "weights.hdf5: these are weights"),

@@ -209,6 +209,11 @@ def test_paths_and_short_calls(files, tmp_path, monkeypatch):
     for name in ("tiny", options.parent):
         assert [ElmoEmbedder(name, number).cuda_device for number in (0, 2, -1)] == [0, 2, -1]
     assert devices == ["cuda:0", "cuda:2", "cpu"] * 2
+    ElmoEmbedder(device=0)
+    assert devices[-1] == 0
+    for twice in ({"cuda_device": 0}, {"weight_file": 0}):
+        with pytest.raises(ValueError, match="leave out device or cuda_device"):
+            ElmoEmbedder("tiny", device="cpu", **twice)
     text, output = tmp_path / "text.txt", tmp_path / "layers.hdf5"
     text.write_text("".join(f"{' '.join(words)}\n" for words in SENTENCES), encoding="utf-8")
     embedder = ElmoEmbedder(options)
@@ -260,6 +265,13 @@ def test_mistakes(embedder):
     ]:
         with pytest.raises(ValueError, match=message):
             embedder.encode(*arguments)
+    for method, name in (
+        *((embedder.encode, "batch_size"), (embedder.encode, "batch_tokens")),
+        (embedder.embed_sentences, "batch_size"),
+    ):
+        for number in (0, -1):
+            with pytest.raises(ValueError, match=f"{name} is {number}; it must be at least 1"):
+                list(method([["A", "cat"]], **{name: number}))
 
 
 @pytest.mark.parametrize("initial_state", ["carried", "settled", "zero"])

@@ -56,6 +56,8 @@ class BidirectionalLanguageModelPredictor(Predictor):
         plain_text: Optional[bool] = None,
     ) -> None:
         super().__init__(model, dataset_reader, frozen)
+        if plain_text not in (None, True, False):
+            raise ConfigurationError(f"plain_text is {plain_text!r}; it must be true or false")
         self.plain_text = plain_text
 
     def predict(self, sentence: str) -> JsonDict:

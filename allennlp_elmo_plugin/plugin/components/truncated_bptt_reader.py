@@ -43,11 +43,11 @@ class TruncatedBpttLmReader(DatasetReader):
         seed: int = 0,
         encoding_errors: str = "strict",
         contiguous: bool = False,
-        **kwargs: Any,
+        max_instances: Optional[int] = None,
     ) -> None:
         of_text = inspect.signature(TextBatches).parameters
         self.settings = {name: value for name, value in locals().items() if name in of_text}
-        super().__init__(**kwargs)
+        super().__init__(max_instances)
 
     def text_batches(
         self, file_path: PathOrPaths, vocab: Optional[Vocabulary] = None, **settings: Any

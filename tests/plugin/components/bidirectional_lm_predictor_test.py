@@ -105,6 +105,9 @@ def test_lines(tmp_path):
     assert tokens("\u00a0the\tcat \u3000\r\n") == ["\u00a0the", "cat", "\u3000"]
     assert tokens("\u00a0{ the\n") == ["\u00a0{", "the"]
     assert tokens(' {"tokens": ["a b", "c"]}\n') == ["a b", "c"]
+    for wrong in ("false", 0.5):
+        with pytest.raises(ConfigurationError, match=f"plain_text is {wrong!r}; it must be"):
+            BidirectionalLanguageModelPredictor(model, None, plain_text=wrong)
     predictor.plain_text = False
     for line in (
         *("{", '{"sentence": ' + "9" * 10_000 + "}", "{\x1b" * 999, "the", "{}", '["the"]'),

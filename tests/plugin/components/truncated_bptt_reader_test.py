@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader
 from allennlp.data.dataset_readers.dataset_reader import DistributedInfo
 
 from allennlp_elmo_plugin.bilm.characters import words_to_character_ids
@@ -181,6 +183,23 @@ def test_what_is_refused_or_warned_of(tmp_path, caplog):
             list(batches_of(TruncatedBpttLmReader(3, drop_last=drop_last), tmp_path / "a.gz"))
     with pytest.raises(ConfigurationError, match='data loader "truncated_bptt"'):
         list(TruncatedBpttLmReader(4).read(str(path)))
-    for name, value in itertools.product(("batch_size", "num_steps"), (0, None)):
-        with pytest.raises(ConfigurationError, match=f"{name} is {value}, but must be at least 1"):
+    whole, flag = "it must be a whole number", "it must be true or false"
+    for name, value, message in (
+        ("batch_size", 0, "it must be at least 1"),
+        ("num_steps", None, whole),
+        ("seed", 1.5, whole),
+        ("seed", True, whole),
+        ("shuffle_sentences", "false", flag),
+        ("contiguous", 1, flag),
+        ("drop_last", None, flag),
+        ("encoding_errors", "Strict", "use strict or replace"),
+        ("max_characters_per_token", "50", f"{whole} or null"),
+    ):
+        with pytest.raises(ConfigurationError, match=f"{name} is {value!r}; {message}"):
             TruncatedBpttLmReader(**{"batch_size": 4, name: value}).text_batches(path)
+    for name, value, least in (("max_rows", 3, 4), ("batches_per_epoch", -3, 1)):
+        with pytest.raises(ValueError, match=f"{name} is {value}; it must be at least {least}"):
+            text_batches.TextBatches(path, batch_size=4, **{name: value})
+    with pytest.raises(ConfigurationError, match="manual_distributed_sharding"):
+        settings = {"type": "truncated_bptt_lm", "batch_size": 4}
+        DatasetReader.from_params(Params({**settings, "manual_distributed_sharding": True}))
