@@ -153,6 +153,7 @@ def test_what_is_missing_is_named_with_its_installation(run):
     for command, packages in {
         "elmo-plot map the data/train.txt -o map.html": "plotly scikit-learn",
         "elmo-plot curves run -o curves.svg": "matplotlib",
+        "elmo-export tiny tiny.onnx": "onnx",
         "elmo-probe --elmo tiny --task pos --train a --test a --output b": "scikit-learn",
     }.items():
         line = run(*MODULE, *command.split(), status=2)

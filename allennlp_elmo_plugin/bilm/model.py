@@ -1,5 +1,6 @@
 """The bidirectional language model of ELMo as one torch module."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -217,6 +218,23 @@ class BiLm(torch.nn.Module):
                 "the LSTM was replaced or has a hook, which can't read another text backwards"
             )
         return BiLmOutput({key: [inputs[key], *outputs[key]] for key in inputs}, packings)
+
+    def settle(self, vectors: torch.Tensor) -> CarriedState:
+        """
+        Return the state after reading tokens, shape `(n_tokens, projection_dim)`, from zero, until
+        ten repetitions change no number by more than 1e-6, at most 100 times.
+        """
+        vectors = vectors.detach().repeat(10, 1)
+        packing = PackedBatch([len(vectors)], len(vectors), vectors.device)
+        state, before = CarriedState(), vectors.new_full((), math.inf)
+        for _ in range(10):
+            self.run(vectors, packing, state)
+            assert state.states is not None
+            values = torch.cat([each.flatten() for each in state.states])
+            if (values - before).abs().max() <= 1e-6:
+                break
+            before = values
+        return state
 
     @property
     def _has_own_lstm(self) -> bool:

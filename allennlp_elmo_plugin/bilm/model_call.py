@@ -41,7 +41,7 @@ def refuse_graphs() -> NoReturn:
     raise RuntimeError(
         "the language model of ELMo can't be traced or exported (torch.jit, torch.onnx, "
         "torch.export): its steps depend on the words of each batch. Use the module itself, or "
-        "torch.compile"
+        "torch.compile; `elmo-export MODEL NAME.onnx` writes an ONNX file"
     )
 
 

@@ -7,11 +7,12 @@ import zipfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from allennlp_elmo_plugin.commands.command import ELMO_HELP, Command
+from allennlp_elmo_plugin.commands.command import ELMO_HELP, Command, check_installed
 from allennlp_elmo_plugin.files.atomic import PathLike, atomic_file, output_folder
 from allennlp_elmo_plugin.pretrained import file_names as files
 from allennlp_elmo_plugin.pretrained.find_model import find_model
 from allennlp_elmo_plugin.pretrained.language_model import read_model
+from allennlp_elmo_plugin.pretrained.model_card import model_card
 from allennlp_elmo_plugin.pretrained.publish import PUBLISHED_FILES, write_published
 from allennlp_elmo_plugin.pretrained.weight_file import WEIGHT_DTYPES
 from allennlp_elmo_plugin.text import vocabulary
@@ -33,6 +34,11 @@ class ElmoExport(Command):
 
     writes one file in the layout of the NLPL vector repository, which simple_elmo reads:
     options.json, model.hdf5, vocab.txt and README.md, without the softmax.
+
+      allennlp elmo-export model.tar.gz my_elmo.onnx
+
+    writes one file that ONNX Runtime runs without this package, from many languages, in a browser
+    or on a phone. It has the model card, and computes the layers of `ElmoEmbedder`.
     """
 
     name = "elmo-export"
@@ -41,23 +47,39 @@ class ElmoExport(Command):
         add = parser.add_argument
         model_help = "model.tar.gz of a bidirectional_lm, the folder it was trained in (-s), or a "
         add("model", metavar="MODEL", help=model_help + ELMO_HELP)
-        add("output", metavar="OUTPUT", help="new folder, or with --zip new file")
+        add("output", metavar="OUTPUT", help="new folder, NAME.onnx, or with --zip new file")
         add("--zip", action="store_true", help="write a zip archive")
-        add("--precision", choices=WEIGHT_DTYPES, default="float32", help="few can read float16")
+        precision_help = "float16 halves the file; apart from ONNX, few programs read it"
+        add("--precision", choices=WEIGHT_DTYPES, default="float32", help=precision_help)
+        state_help = "the LSTM state from which sentences start in an ONNX file"
+        add("--initial-state", choices=("settled", "zero"), default="settled", help=state_help)
         add("-f", "--force", action="store_true", help="replace an earlier export, not its card")
 
     def run(self, args: argparse.Namespace) -> None:
-        export(args.model, args.output, args.force, args.zip, args.precision)
+        settings = args.force, args.zip, args.precision, args.initial_state
+        export(args.model, args.output, *settings)
 
 
 def export(
-    model: str, output: PathLike, force: bool = False, zip: bool = False, precision: str = "float32"
+    model: str,
+    output: PathLike,
+    force: bool = False,
+    zip: bool = False,
+    precision: str = "float32",
+    initial_state: str = "settled",
 ) -> None:
     """Export a language model atomically. The arguments are those of the command."""
     path = Path(output).expanduser()
+    is_onnx = path.suffix == ".onnx" and not zip
+    if (zip or is_onnx) and path.is_file() and not force:
+        raise ValueError(f"{path} exists; choose another output, or --force to replace it")
+    if is_onnx:
+        check_installed("onnx")
+        with atomic_file(path) as staged:
+            _write_onnx(model, Path(staged), precision, initial_state)
+        print(f"Written to {path}: {path.stat().st_size / 1e6:,.1f} MB")
+        return
     if zip:
-        if path.is_file() and not force:
-            raise ValueError(f"{path} exists; choose another output, or --force to replace it")
         with atomic_file(path) as staged, TemporaryDirectory(dir=Path(staged).parent) as parts:
             _write(model, Path(parts), path.name, True, precision)
             written = sorted(os.listdir(parts))
@@ -75,6 +97,22 @@ def export(
             _write(model, folder, path.name, False, precision)
             written = sorted({*outputs}.intersection(os.listdir(folder)))
     print(f"Written to {path}: {', '.join(written)}")
+
+
+def _write_onnx(name: str, path: Path, precision: str, initial_state: str) -> None:
+    from allennlp_elmo_plugin.pretrained.onnx_file import write_onnx
+
+    with find_model(name, for_training=True) as source:
+        model = read_model(source, source.vocabulary, as_published=False)
+        config, metrics = source.layout.read_training(source)
+        card = source.options.parent / files.CARD_FILE
+
+        def make_card() -> str:
+            if not config and card.is_file():
+                return card.read_text("utf-8")  # It has the licence.
+            return model_card(path.stem, model, config, metrics, path, precision)
+
+        write_onnx(path, path.stem, model, make_card, precision, initial_state)
 
 
 def _write(name: str, folder: Path, title: str, zipped: bool, precision: str) -> None:

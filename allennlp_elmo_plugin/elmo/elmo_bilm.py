@@ -3,7 +3,6 @@
 import hashlib
 import json
 import logging
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -172,7 +171,7 @@ class ElmoBiLm(CachingModule, BiLm):
     def settled_state(self) -> FixedState:
         """
         Return the state of each direction after reading the sentence without a word, `<S> </S>`,
-        from zero, until ten repetitions change no number by more than 1e-6, at most 100 times.
+        again and again; see `settle`.
         """
         if not self._has_plain_encoder():
             return self._settle()
@@ -185,17 +184,7 @@ class ElmoBiLm(CachingModule, BiLm):
         not_counted = torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x)
         with torch.inference_mode(False), torch.enable_grad(), not_counted:
             vectors, _ = self._embed_words([self.token_layer.boundary_words])
-        vectors = vectors.detach().repeat(10, 1)  # (20, projection_dim)
-        packing = PackedBatch([20], 20, vectors.device)
-        state, before = CarriedState(), vectors.new_full((), math.inf)
-        for _ in range(10):
-            self.run(vectors, packing, state)
-            assert state.states is not None
-            values = torch.cat([each.flatten() for each in state.states])
-            if (values - before).abs().max() <= 1e-6:
-                break
-            before = values
-        return FixedState(state)
+        return FixedState(self.settle(vectors))
 
     def save(self, folder: PathLike) -> None:
         """Write options.json and weights.hdf5 to a folder, which is then a name of the model."""

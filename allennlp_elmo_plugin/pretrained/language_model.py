@@ -92,16 +92,19 @@ def read_pretrained(name: str) -> PretrainedLanguageModel:
         return read_model(files)
 
 
-def read_model(files: ModelFiles, vocab_file: PathLike | None = None) -> PretrainedLanguageModel:
+def read_model(
+    files: ModelFiles, vocab_file: PathLike | None = None, as_published: bool = True
+) -> PretrainedLanguageModel:
     """
     Do what `read_pretrained` does, with files that `find_model` found. `vocab_file` is by default
-    the one in `files`, which is only read for a model with a table of words.
+    the one in `files`, which is only read for a model with a table of words. With `as_published`, a
+    model that options.json can't express is a `ValueError`.
     """
     if files.layout.read_only:
         raise ValueError(f"{files.source}: {files.layout.read_only}")
     with files.open() as (options, weights):
-        # bilm-tf's rule for projections, as options.json can't express others.
-        options = replace(options, project_lstm=None, project_characters=None)
+        if as_published:  # with bilm-tf's rule for projections
+            options = replace(options, project_lstm=None, project_characters=None)
         words = None
         if weights.n_words is not None or vocab_file is not None:
             words = _read_words(files, weights.n_words, vocab_file or files.vocabulary)

@@ -19,8 +19,8 @@ _PATH = re.compile(r'"(?:[^"\\]|\\.)*/((?:[^"\\/]|\\.)+)/?"')
 _CARD = """\
 # ELMo: {name}
 
-A bidirectional language model for contextual word vectors (ELMo, Peters et al. 2018), in the layout
-of the published models. Written by allennlp_elmo_plugin.
+A bidirectional language model for contextual word vectors (ELMo, Peters et al. 2018), {layout}\
+. Written by allennlp_elmo_plugin.
 
 {facts}
 
@@ -60,6 +60,16 @@ float32 weights."""
 _USE_OF_WORDS = """\
 `Elmo` can't read this model, whose input is words. To evaluate it or train it further, make an
 archive with `allennlp elmo-import`."""
+_USE_OF_ONNX = """\
+ONNX Runtime runs this file. Output: `layers`, float32, of shape (layers, sentences, words,
+dimensions). Input: `{ids}."""
+_CHARACTER_IDS = """\
+character_ids`, int64, of shape (sentences, words, {width}): for each word 259, the bytes of its
+UTF-8 form plus 1, at most {most} of them, 260, and 261 up to the end; 0 after the end of a
+sentence"""
+_TOKEN_IDS = """\
+token_ids`, int64, of shape (sentences, words): for each word its place, from 0, in the vocabulary,
+which is in the metadata, or that of `<UNK>`; -1 after the end of a sentence"""
 
 
 def model_card(
@@ -98,10 +108,15 @@ def model_card(
         "Weights": f"{weight_file.name}, {precision}",
         "Vocabulary": vocabulary,
     }
+    layout, use = "in the layout\nof the published models", _USE if char_cnn else _USE_OF_WORDS
+    if weight_file.suffix == ".onnx":
+        width = options.max_characters_per_token
+        ids = _CHARACTER_IDS.format(width=width, most=width - 2) if width else _TOKEN_IDS
+        layout, use = "as an ONNX\ngraph", _USE_OF_ONNX.format(ids=ids)
     text = _PATH.sub(r'"\1"', to_json(config))  # Only the author has these folders.
-    use = _USE if char_cnn else _USE_OF_WORDS
     return _CARD.format(
         name=name,
+        layout=layout,
         facts=markdown_table(("Property", "Value"), facts.items()),
         perplexities=_perplexities(metrics),
         config=f"```json\n{text}\n```" if config else _MISSING.format(CONFIG_FILE),
