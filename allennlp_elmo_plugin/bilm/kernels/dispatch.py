@@ -34,13 +34,22 @@ def ngrams_for(tensor: torch.Tensor) -> ModuleType:
 def runs_triton(tensor: torch.Tensor) -> bool:
     """
     Return whether Triton's kernels run on this tensor: float32, on an NVIDIA GPU from Ampere on.
-    With TRITON_INTERPRET=1 they also run on a CPU, for tests.
+    With TRITON_INTERPRET=1 they also run on a CPU, for tests; with ELMO_KERNELS=0 on none.
     """
-    return tensor.dtype == torch.float32 and _has_kernels(tensor.device)
+    return tensor.dtype == torch.float32 and has_kernels(tensor.device)
 
 
 @functools.cache
-def _has_kernels(device: torch.device) -> bool:
+def has_kernels(device: torch.device) -> bool:
+    """Return whether Triton's kernels run on a device, which they first do here."""
+    if os.environ.get("ELMO_KERNELS") == "0" or not _has_triton(device):
+        return False
+    from allennlp_elmo_plugin.bilm.kernels.first_use import has_right_kernels
+
+    return has_right_kernels(device)
+
+
+def _has_triton(device: torch.device) -> bool:
     if device.type == "cpu":
         return os.environ.get("TRITON_INTERPRET") == "1"
     # Triton compiles what launches its kernels.
