@@ -1,5 +1,6 @@
 """Checks of arguments. A `ValueError` names the argument, its value and what it may be."""
 
+import math
 from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -24,6 +25,13 @@ def check_types(function: Callable[..., Any], arguments: Mapping[str, Any]) -> N
             # In Python, true is 1.
             if not is_right or (isinstance(value, bool) and bool not in kinds):
                 raise ValueError(f"{name} is {value!r}; it must be {' or '.join(expected)}")
+
+
+def check_above_zero(**numbers: float | None) -> None:
+    """Check numbers, of which those that are `None` are right."""
+    for name, number in numbers.items():
+        if number is not None and not 0 < number < math.inf:
+            raise ValueError(f"{name} is {number}; it must be above 0")
 
 
 def check_at_least(least: int, **numbers: float | None) -> None:

@@ -271,9 +271,9 @@ def set_options(
     if num_samples == "auto":
         num_samples = _MANY_SAMPLES if n_words >= 2 * _MANY_SAMPLES else 0
     if num_samples is not None:
-        if type(num_samples) is not int:
+        if type(num_samples) is not int or num_samples < 0:
             raise ValueError(
-                f'{source}: "num_samples" must be a whole number or "auto", but is '
+                f'{source}: "num_samples" must be a whole number from 0 or "auto", but is '
                 f"{reprlib.repr(num_samples)}"
             )
         values["sample_softmax"] = num_samples > 0

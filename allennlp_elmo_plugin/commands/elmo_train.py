@@ -5,7 +5,9 @@ import importlib
 import os
 import signal
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +28,11 @@ from allennlp_elmo_plugin.files.locks import locked_folder
 from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
 from allennlp_elmo_plugin.text import vocabulary
-from allennlp_elmo_plugin.text.corpus import find_files
+from allennlp_elmo_plugin.text.corpus import digests, find_files
 from allennlp_elmo_plugin.training.optimizer import OPTIMIZERS
 from allennlp_elmo_plugin.training.processes import joined_processes, rank
-from allennlp_elmo_plugin.training.settings import make_trainer, train_run
+from allennlp_elmo_plugin.training.settings import KINDS, make_trainer, train_run
+from allennlp_elmo_plugin.training.text_batches import TextBatches
 from allennlp_elmo_plugin.training.trainer import CHECKPOINT_FILE
 
 _SIZES_FILE = CONFIGS / "pretrain" / "sizes.json"
@@ -107,13 +110,19 @@ class ElmoTrain(Command):
 
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings that were given, such as `text.batch_size`, with absolute paths."""
+    """
+    Return the settings that were given, such as `text.batch_size`, with absolute paths, and with
+    checksums of a size and a vocabulary.
+    """
     given = {name: value for name, value in vars(args).items() if "." in name or name == "seed"}
     given["text.paths"] = [os.path.abspath(path) for path in args.text] or None
     given["validation.paths"] = args.validation and os.path.abspath(args.validation)
     for name, is_path in (("size", os.path.isfile), ("from", os.path.exists), ("vocab", bool)):
         value = getattr(args, name)
         given[name] = os.path.abspath(value) if value and is_path(value) else value
+    for name, file in (("size", args.size), ("vocab", args.vocab and _vocabulary_file(args.vocab))):
+        if file and os.path.isfile(file):
+            given[name] += f" (SHA-256 {digests([Path(file)])[str(file)]})"
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -123,7 +132,7 @@ def _start(args: argparse.Namespace) -> None:
         raise ValueError(f"{args.output} has a run; add --resume to continue it")
     if not args.text or not args.validation:
         raise ValueError("a new run needs TEXT and --validation TEXT")
-    given, words = _given(args), None
+    given, words = {"seed": 133, **_given(args)}, None  # by default AllenNLP's
     find_files([*given["text.paths"], given["validation.paths"]])
     if "from" in given:
         if "size" in given:
@@ -137,38 +146,44 @@ def _start(args: argparse.Namespace) -> None:
             "training": {"patience": 2, "validate_first": True},
         }
     else:
-        run = _read_size(given.setdefault("size", "small"))
+        given.setdefault("size", "small")
+        run = _read_size(args.size or given["size"])
     if "vocab" in given:
-        path = Path(given["vocab"])
-        file = path if path.is_file() else names.find_vocabulary_file(path)
-        if file is None:
-            raise ValueError(f"{path}: has no vocabulary; make it with `elmo-vocab`")
-        words = vocabulary.read_vocabulary_file(file)
+        words = vocabulary.read_vocabulary_file(_vocabulary_file(args.vocab))
     optimizer = run["training"].get("optimizer", "adagrad")
     if given.get("training.optimizer", optimizer) != optimizer:
         run["training"].pop("learning_rate", None)  # It is for the other one.
     for name, value in given.items():
         part, key = _place(run, name)
         part[key] = value
+    with _errors_of_size(args.size):
+        text = TextBatches(**run["text"])
     outputs = names.TRAINING_FILE, names.VOCABULARY_FILE, vocabulary.VOCABULARY_FOLDER
     with output_folder(args.output, outputs) as new:
         if words is None:
-            made, summary = write_vocabulary(given["text.paths"], new, min_count=2)
+            made, summary = write_vocabulary(
+                text.files, new, min_count=2, encoding_errors=text.encoding_errors
+            )
             words = [word for word, _ in made]
             print(summary)
         else:
             vocabulary.write_vocabulary_file(new / names.VOCABULARY_FILE, words)
             vocabulary.write_vocabulary_folder(new / vocabulary.VOCABULARY_FOLDER, words)
-        try:
-            # The first optimizer imports it, which fails for torch 2.6 on this device.
-            importlib.import_module("torch._dynamo")
-            with torch.device("meta"):  # takes no memory
-                trainer = make_trainer(run, words, new, "meta")
-        except TypeError as error:
-            raise ValueError(f"{given.get('size')}: {error}; see {_SIZES_FILE}") from error
+        # The first optimizer imports it, which fails for torch 2.6 on this device.
+        importlib.import_module("torch._dynamo")
+        with _errors_of_size(args.size), torch.device("meta"):  # takes no memory
+            trainer = make_trainer(run, words, new, "meta")
         if trainer.text.count() == 0:
             raise ValueError(f"{trainer.text.name} is smaller than one batch; lower --batch-size")
-        run["model"]["options"] = trainer.model.options.to_dict()
+        options = trainer.model.options
+        run["model"]["options"] = options.to_dict()
+        defaults = {"model.dropout": options.dropout, "model.num_samples": options.n_samples}
+        defaults["training.learning_rate"] = trainer.kind.learning_rate
+        for name in filter(lambda name: "." in name, vars(args)):
+            section, _, key = name.partition(".")
+            default = defaults.get(name, signature(KINDS[section]).parameters[key].default)
+            if run[section].get(key) is None:
+                run[section][key] = default
         (new / names.TRAINING_FILE).write_text(to_json(run) + "\n", "utf-8")
 
 
@@ -178,9 +193,31 @@ def _read_size(name: str) -> dict[str, Any]:
     if not os.path.isfile(name) and name not in sizes:
         raise ValueError(f"--size {name}: there is no such file; sizes are {', '.join(sizes)}")
     size: dict[str, Any] = read_json_object(name) if os.path.isfile(name) else sizes[name]
-    if sorted(size) != sorted(sizes["small"]):
+    is_section = [isinstance(section, dict) for section in size.values()]
+    if sorted(size) != sorted(sizes["small"]) or not all(is_section):
         raise ValueError(f"{name}: has not just {', '.join(sizes['small'])}; see {_SIZES_FILE}")
+    if "paths" in {**size["text"], **size["validation"]}:
+        raise ValueError(f"{name}: has paths; give them as TEXT and --validation TEXT")
     return size
+
+
+@contextmanager
+def _errors_of_size(size: str | None) -> Iterator[None]:
+    """Name the file of a size in errors of settings, which are arguments."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if size is None or not os.path.isfile(size):
+            raise
+        raise ValueError(f"{size}: {error}; see {_SIZES_FILE}") from error
+
+
+def _vocabulary_file(path: str) -> Path:
+    """Return a vocabulary, which may be in a folder."""
+    file = Path(path) if os.path.isfile(path) else names.find_vocabulary_file(Path(path))
+    if file is None:
+        raise ValueError(f"{path}: has no vocabulary; make it with `elmo-vocab`")
+    return file
 
 
 def _resume(args: argparse.Namespace) -> None:

@@ -108,6 +108,6 @@ def _check_utf8(file: Path) -> None:
             deque(lines, 0)
     except ValueError as error:
         raise ValueError(
-            f'{error}, or read such bytes as U+FFFD (encoding_errors "replace" in a configuration, '
-            "--encoding-errors replace for elmo-vocab)"
+            f'{error}, or read such bytes as U+FFFD (encoding_errors "replace" in a configuration '
+            "or size, --encoding-errors replace for elmo-vocab)"
         ) from None

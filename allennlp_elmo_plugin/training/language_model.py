@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from allennlp_elmo_plugin.analysis.sentence_probabilities import perplexity_of
+from allennlp_elmo_plugin.arguments import check_types
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
 from allennlp_elmo_plugin.bilm.characters import END_SENTENCE_WORD
 from allennlp_elmo_plugin.bilm.model import BiLm
@@ -43,7 +44,8 @@ class LanguageModel(torch.nn.Module):
     # Parameters
 
     options : `Mapping[str, Any]`
-        The keys of bilm-tf's options.json; see `BiLmOptions`.
+        The keys of bilm-tf's options.json; see `BiLmOptions`. Only `n_tokens_vocab` is ignored: it
+        is the number of words.
     words : `Sequence[str]`
         The vocabulary, in the order of its ids.
     pretrained : `PretrainedLanguageModel`, optional (default = `None`)
@@ -87,11 +89,12 @@ class LanguageModel(torch.nn.Module):
         source: str = "options",
         **of_base_class: Any,
     ) -> None:
+        check_types(LanguageModel.__init__, locals())
         super().__init__(**of_base_class)
         if precision not in ("float32", "bfloat16"):
             raise ValueError(f"precision is {precision!r}; use float32 or bfloat16")
         for name, rate in (("recurrent_dropout", recurrent_dropout), ("state_reset", state_reset)):
-            if rate is None or not 0 <= rate < 1:  # A config may have null.
+            if not 0 <= rate < 1:
                 raise ValueError(f"{name} is {rate!r}; use a number from 0 to below 1")
         arguments = {
             "num_samples": num_samples,

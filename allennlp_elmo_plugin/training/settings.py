@@ -17,6 +17,9 @@ from allennlp_elmo_plugin.training.processes import rank, world_size
 from allennlp_elmo_plugin.training.text_batches import TextBatches
 from allennlp_elmo_plugin.training.trainer import CHECKPOINT_FILE, Trainer
 
+KINDS = {"model": LanguageModel, "text": TextBatches, "training": Trainer}
+"""The classes whose arguments are the settings of a section."""
+
 
 def make_trainer(
     run: dict[str, Any],
@@ -26,14 +29,17 @@ def make_trainer(
     pretrained: PretrainedLanguageModel | None = None,
 ) -> Trainer:
     """Return the trainer with the settings of a run."""
-    model = LanguageModel(words=words, pretrained=pretrained, **run["model"])
-    whole = {"shuffle_sentences": False, "drop_last": False, "batches_per_epoch": None}
-    of_validation = {**run["text"], **whole, **run["validation"]}
+    given: dict[str, Any] = {"pretrained": pretrained, "source": "options"}
+    model = LanguageModel(words=words, **given, **run["model"])
+    whole = {"shuffle_sentences": False, "drop_last": False}
+    all_of_it = {"batches_per_epoch": None, "max_rows": None}
+    of_validation = {**run["text"], **whole, **all_of_it, **run["validation"]}
     text, validation = (
         TextBatches(
             words=words,
             max_characters_per_token=model.options.max_characters_per_token,
             bidirectional=model.options.bidirectional,
+            device=device,
             rank=rank(),
             world_size=world_size(),
             **settings,
@@ -49,7 +55,7 @@ def train_run(folder: Path, device: str) -> None:
     words = read_vocabulary_file(folder / names.VOCABULARY_FILE)
     is_resumed = (folder / CHECKPOINT_FILE).exists()
     source = None if is_resumed else run.get("from")
-    torch.manual_seed(run.get("seed", 133))  # by default AllenNLP's
+    torch.manual_seed(run["seed"])
     with find_model(source, for_training=True) if source else nullcontext() as files:
         pretrained = None if files is None else read_model(files)
         trainer = make_trainer(run, words, folder, device, pretrained)

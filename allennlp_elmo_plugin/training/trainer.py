@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from allennlp_elmo_plugin.arguments import check_above_zero, check_at_least, check_types
 from allennlp_elmo_plugin.exits import Terminated, noted_signals
 from allennlp_elmo_plugin.files.atomic import LateErrorFile, PathLike, atomic_file, output_folder
 from allennlp_elmo_plugin.files.json_file import to_json
@@ -80,6 +81,10 @@ class Trainer:
         device: torch.device | str = "cpu",
         settings: Mapping[str, Any] | None = None,
     ) -> None:
+        check_types(Trainer.__init__, locals())
+        check_at_least(1, num_epochs=num_epochs, patience=patience)
+        check_at_least(0, warmup_steps=warmup_steps)
+        check_above_zero(learning_rate=learning_rate, grad_norm=grad_norm)
         keep_memory_of_training()
         self.model, self.text, self.validation = model.to(device), text, validation
         text.device = validation.device = self.device = torch.device(device)

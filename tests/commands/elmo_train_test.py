@@ -269,6 +269,37 @@ def test_mistakes(data, trained, tmp_path, capsys, monkeypatch):
         bad = {**size, section: {**size[section], key: 1}}
         bad_size.write_text(json.dumps(bad), encoding="utf-8")
         assert f"'{key}'; see " in mistake(capsys, *new, "--size", bad_size)
+    whole_number, flag = "it must be a whole number", "it must be true or false"
+    number = "it must be a number"
+    for setting, value, message in (
+        ("text.batch_size", "4", whole_number),
+        ("text.shuffle_sentences", "false", flag),
+        ("text.encoding_errors", "Strict", "use strict or replace"),
+        ("text.batches_per_epoch", -3, "it must be at least 1"),
+        ("text.max_rows", 3, "it must be at least 4"),
+        ("text.device", "cpu", "multiple values for keyword argument 'device'"),
+        ("text.paths", "other.txt", "has paths; give them as TEXT and --validation TEXT"),
+        ("validation.num_steps", 0, "it must be at least 1"),
+        ("model.num_samples", -1, "must be a whole number from 0 or"),
+        ("model.variational_dropout", "false", flag),
+        ("model.recurrent_dropout", None, number),
+        ("training.num_epochs", "2", whole_number),
+        ("training.num_epochs", 0, "it must be at least 1"),
+        ("training.patience", "1", f"{whole_number} or null"),
+        ("training.validate_first", 1, flag),
+        ("training.warmup_steps", -1, "it must be at least 0"),
+        ("training.grad_norm", False, number),
+        ("training.grad_norm", None, number),
+        ("training.grad_norm", 0, "it must be above 0"),
+        ("training.learning_rate", 0, "it must be above 0"),
+    ):
+        section, key = setting.split(".")
+        bad = {**size, section: {**size[section], key: value}}
+        bad_size.write_text(json.dumps(bad), encoding="utf-8")
+        line = mistake(capsys, *new, "--size", bad_size)
+        assert message in line and key in line and str(bad_size) in line, (setting, line)
+    bad_size.write_text(json.dumps({**size, "model": 3}), encoding="utf-8")
+    assert "has not just model, text" in mistake(capsys, *new, "--size", bad_size)
     bad_size.write_text("{}", encoding="utf-8")
     assert "has not just model, text" in mistake(capsys, *new, "--size", bad_size)
     for arguments, message in (
@@ -295,11 +326,19 @@ def test_what_a_resumed_run_refuses(trained, tmp_path, capsys, monkeypatch):
     before = read_files(folder)
     for option, value, name in (
         ("--batch-size", 3, "text.batch_size is 4 in the run, not 3"),
-        ("--seed", 3, "seed is None in the run, not 3"),
-        ("--optimizer", "adam", "training.optimizer is None in the run, not 'adam'"),
+        ("--seed", 3, "seed is 133 in the run, not 3"),
+        ("--optimizer", "adam", "training.optimizer is 'adagrad' in the run, not 'adam'"),
         ("--validation", folder / "vocab.txt", "validation.paths is '"),
     ):
         assert name in mistake(capsys, "--resume", "-o", folder, option, value)
+    options = dict(zip(arguments[3::2], arguments[4::2]))
+    for option, path in (("--size", options["--size"]), ("--vocab", options["--vocab"])):
+        file = path / "vocab.txt" if path.is_dir() else path
+        content = file.read_text("utf-8")
+        file.write_text(content + "\n", "utf-8")
+        line = mistake(capsys, "--resume", "-o", folder, option, path)
+        assert f"{option[2:]} is '{path} (SHA-256 " in line
+        file.write_text(content, "utf-8")
     with locked_folder(folder):
         line = mistake(capsys, "--resume", "-o", folder)
     assert "another process is training in this folder" in line
@@ -319,7 +358,8 @@ def test_what_a_resumed_run_refuses(trained, tmp_path, capsys, monkeypatch):
     assert "checkpoint.pt: damaged (" in line and "put back a copy of it, or start again" in line
     (folder / "checkpoint.pt").unlink()
     assert "checkpoint.pt is missing: put it back, or" in mistake(capsys, "--resume", "-o", folder)
-    elmo_train(["--resume", "-o", whole, "--num-epochs", 2])
+    defaults = ["--seed", 133, "--learning-rate", 0.2, "--dropout", 0.3, "--precision", "float32"]
+    elmo_train([*arguments, "--resume", "-o", whole, "--optimizer", "adagrad", *defaults])
     assert "The model of epoch 2" in capsys.readouterr().out
 
 

@@ -127,5 +127,6 @@ def evaluation_settings(folder: Path, options: BiLmOptions) -> dict[str, Any]:
     values = values if isinstance(values, dict) else {}
     n_rows, n_steps = map(options.training.get, ("batch_size", "unroll_steps"))
     # By default those of bilm-tf's script
-    defaults = {"batch_size": n_rows or 128, "num_steps": n_steps or 20, "contiguous": False}
+    defaults = {"batch_size": n_rows or 128, "num_steps": n_steps or 20}
+    defaults.update(contiguous=False, encoding_errors="strict")
     return {name: values.get(name, default) for name, default in defaults.items()}

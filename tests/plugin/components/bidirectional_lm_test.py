@@ -443,7 +443,7 @@ def test_precision_of_training(vocab, num_samples):
         ({"options": SMALL, "num_samples": 50}, {}, "50 distinct .* vocabulary of 50 words"),
         ({"options": SMALL, "recurrent_dropout": 1.0}, {}, "recurrent_dropout is 1.0; use a"),
         ({"options": SMALL, "state_reset": -0.1}, {}, "state_reset is -0.1; use a number"),
-        ({"options": SMALL, "state_reset": None}, {}, "state_reset is None; use a number"),
+        ({"options": SMALL, "state_reset": None}, {}, "state_reset is None; it must be a number"),
         ({"options": SMALL, "share_embedding_softmax": True}, {}, "needs a token embedding"),
         ({"options": SMALL, "precision": "int8"}, {}, "precision is 'int8'; use float32 or"),
         ({"options_file": "nowhere.json"}, {}, "nowhere.json"),
