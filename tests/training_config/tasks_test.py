@@ -63,7 +63,8 @@ def test_config_makes_a_model_that_learns_from_its_data(task, suffix, load, elmo
     params = load(task, suffix, **overrides, **{"trainer.cuda_device": -1})
     assert params["trainer"]["validation_metric"] == f"+{task[-1]}"
     regularizer = params["model"].get("regularizer", {})
-    params.pop("evaluation", None)  # as the command does
+    kind = {"sst": "sst5"}.get(task[0], task[0])
+    assert params.pop("evaluation").as_dict() == {"type": "official", "task": kind}
     loop = TrainModel.from_params(params, serialization_dir=str(tmp_path), local_rank=0)
     loop.model.train()
     outputs = loop.model(**next(iter(loop.trainer.data_loader)))
@@ -85,6 +86,15 @@ def test_config_makes_a_model_that_learns_from_its_data(task, suffix, load, elmo
                 parameter.fill_(2.0)
         expected = rule["alpha"] * 4 * len(mixes)
         assert loop.model.get_regularization_penalty().item() == pytest.approx(expected)
+
+
+def test_a_parser_is_selected_without_allennlps_evalb(load, tmp_path, monkeypatch):
+    """It omits sentences with brackets as words."""
+    monkeypatch.setattr("allennlp.training.metrics.EvalbBracketingScorer.__call__", None)
+    params = load(TASKS[6], "", **{"trainer.num_epochs": 1, "trainer.cuda_device": -1})
+    params.pop("evaluation")
+    loop = TrainModel.from_params(params, serialization_dir=str(tmp_path / "run"), local_rank=0)
+    assert 0 <= loop.run()["best_validation_evalb_f1_measure"] <= 1
 
 
 def test_srl_with_the_model_of_5_5_billion_words(load, elmo, monkeypatch):

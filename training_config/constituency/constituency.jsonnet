@@ -6,8 +6,9 @@
 // Score, hardware, time: not measured (the treebank is not free).
 // Data: PTB_TRAIN_DATA_PATH, PTB_VALIDATION_DATA_PATH: bracketed trees; GLOVE (optional:
 //   glove.6B.100d).
-// Metric: `evalb_f1_measure`, by the EVALB that AllenNLP carries. It is compiled at its first use,
-//   which needs a C compiler.
+// Metric: `evalb_f1_measure`, counted by `official_brackets`. In `allennlp evaluate`, it is that of
+//   AllenNLP's EVALB, which needs a C compiler and omits sentences with brackets as words; see
+//   `official-f1` instead.
 local data = import '../data.libsonnet';
 
 {
@@ -60,6 +61,8 @@ local data = import '../data.libsonnet';
     patience: 20,
     grad_norm: 5.0,
     validation_metric: '+evalb_f1_measure',
+    callbacks: ['official_brackets'],
     optimizer: { type: 'adadelta', lr: 1.0, rho: 0.95 },
   },
+  evaluation: { type: 'official', task: 'constituency' },
 }

@@ -52,4 +52,5 @@ local data = import '../data.libsonnet';
     validation_metric: '+accuracy',
     optimizer: { type: 'adam', lr: 0.001 },
   },
+  evaluation: { type: 'official', task: 'imdb' },
 }

@@ -17,8 +17,11 @@ from allennlp_elmo_plugin import __version__
 from allennlp_elmo_plugin.elmo.scalar_mix import ScalarMix
 from allennlp_elmo_plugin.plugin.benchmark.cached_bilm import Vectors, keep_vectors
 from allennlp_elmo_plugin.plugin.benchmark.task import TASKS
-from allennlp_elmo_plugin.plugin.evaluation.official_evaluator import PREFIX, OfficialEvaluator
-from allennlp_elmo_plugin.plugin.evaluation.scorers import BracketingScorer
+from allennlp_elmo_plugin.plugin.evaluation.official_evaluator import (
+    PREFIX,
+    OfficialEvaluator,
+    count_brackets,
+)
 
 
 def run(kind: str, params: Params, folder: Path, vectors: Vectors) -> dict[str, Any]:
@@ -32,8 +35,7 @@ def run(kind: str, params: Params, folder: Path, vectors: Vectors) -> dict[str, 
     loop: Any = TrainModel.from_params(params=params, serialization_dir=str(folder), local_rank=0)
     model: Any = loop.model
     keep_vectors(model, vectors)
-    if hasattr(model, "_evalb_score"):
-        model._evalb_score = BracketingScorer()
+    count_brackets(model)
     loop.run()  # leaves the best weights in the model
     task, trainer = TASKS[kind], loop.trainer
     evaluate = OfficialEvaluator(kind, cuda_device=trainer.cuda_device)

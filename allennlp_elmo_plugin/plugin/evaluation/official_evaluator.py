@@ -1,4 +1,4 @@
-"""The evaluator with official scores, for `allennlp evaluate` and the benchmark."""
+"""Official scores: the evaluator for `allennlp evaluate` and the benchmark, and a callback."""
 
 import copy
 from typing import Any
@@ -9,6 +9,7 @@ from allennlp.data import Instance
 from allennlp.evaluation import Evaluator
 from allennlp.evaluation.evaluator import SimpleEvaluator
 from allennlp.models import Model
+from allennlp.training import TrainerCallback
 
 PREFIX = "official-"
 # For each task, the function of `scorers.py` and its arguments: values of an instance, and one of
@@ -85,3 +86,22 @@ def _predictions(model: Model, output: dict[str, Any]) -> list[dict[str, Any]]:
     readable: Any = dict(model.make_output_human_readable(dict(output)))
     keys = {key for *_, key in _SCORERS.values()}.intersection(readable)
     return [dict(zip(keys, values)) for values in zip(*(readable[key] for key in keys))]
+
+
+@TrainerCallback.register("official_brackets")
+class OfficialBrackets(TrainerCallback):
+    """
+    Lets a `constituency_parser` count brackets as EVALB does, without that program. AllenNLP's
+    `evalb_f1_measure` omits sentences with "(", which its reader makes of -LRB-.
+    """
+
+    def on_start(self, trainer: Any, is_primary: bool = True, **kwargs: Any) -> None:
+        count_brackets(trainer.model)
+
+
+def count_brackets(model: Any) -> None:
+    """Replace the scorer of trees of a model that has one."""
+    from allennlp_elmo_plugin.plugin.evaluation.scorers import BracketingScorer
+
+    if getattr(model, "_evalb_score", None) is not None:
+        model._evalb_score = BracketingScorer()
