@@ -126,6 +126,12 @@ def run(
 
     examples = [example for sentence in train for example in sentence.examples]
     labels = labels_by_key(examples)
+    is_linear = task.probe is LinearProbe
+    if is_linear and len(labels[None]) < 2:
+        raise ValueError(
+            f"all {len(examples):,} examples of training have the label {labels[None][0]!r}; see "
+            "--columns, --train and --max-examples"
+        )
     vectors = np.concatenate([each for _, each in _vectors(embedder, train, "vectors")], 1)
     probes = []
     with progress_bar(total=len(rows), unit="probe", desc="training") as bar:
@@ -152,7 +158,8 @@ def run(
     return {
         "n_train": len(examples),
         "n_test": {name: int(group.sum()) for name, group in groups.items()},
-        "n_labels": len(labels[None]),
+        # Senses are labels of a key.
+        "n_labels": sum(len(labels[key]) for key in labels if (key is None) == is_linear),
         "baseline": baseline,
         "layers": [{**row, "accuracy": each} for row, each in zip(rows, accuracies)],
     }

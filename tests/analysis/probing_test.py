@@ -29,7 +29,8 @@ def test_each_layer_and_direction_is_probed_by_its_vectors(task, at_once, tmp_pa
     monkeypatch.setattr(probing, "_SENTENCES_AT_ONCE", at_once)
     embedder = ElmoEmbedder(*write_random_elmo(tmp_path))
     results = probing.run(TASKS[task], embedder, TRAIN, TEST)
-    assert (results["n_train"], results["n_labels"]) == (13, 4)
+    # Senses: `run` has two of eight.
+    assert (results["n_train"], results["n_labels"]) == (13, 4 if task == "pos" else 8)
     # `run` has two labels in training, `new` none.
     assert results["n_test"] == {"all": 6, "ambiguous": 2, "unseen": 1}
     # `run` is mostly N in training, `ends` is V.
@@ -57,6 +58,12 @@ def test_each_layer_and_direction_is_probed_by_its_vectors(task, at_once, tmp_pa
         assert row["accuracy"] == pytest.approx({**expected, "unseen": 0.0})
         accuracies.add(row["accuracy"]["all"])
     assert len(accuracies) > 1
+
+
+def test_one_label_is_nothing_to_learn(tmp_path):
+    embedder = ElmoEmbedder(*write_random_elmo(tmp_path))
+    with pytest.raises(ValueError, match="all 2 examples of training have the label 'V'; see --c"):
+        probing.run(TASKS["pos"], embedder, _sentences("ends/V run/V"), TEST)
 
 
 def _results(task):

@@ -93,7 +93,8 @@ class ElmoBenchmark(Command):
                     Path(staged).write_text(to_json(result), encoding="utf-8")
                 shutil.rmtree(folder)
                 report.write_tables(output)
-                bar.set_postfix_str(f"{result['score']:.2f} after {result['epochs']} epochs")
+                score = f"{MODELS[model]} {result['score']:.2f}"
+                bar.set_postfix_str(f"{score} after {result['epochs']} epochs")
                 bar.update()
             with suppress(ImportError):  # of matplotlib
                 report.draw(output)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from inspect import signature
@@ -39,7 +40,13 @@ class Configuration:
         if self.vectors:
             with open_lines(self.vectors) as lines:
                 lines.read_line()  # In word2vec's format, it has two sizes.
-                self._word_dim = str(len(lines.read_line().split()) - 1)
+                cells = lines.read_line().split()
+            self._word_dim = str(len(cells) - 1)
+            if len(cells) < 3 or not re.fullmatch(rb"[-+.e\d]+", cells[-1]):
+                raise ConfigurationError(
+                    f"--vectors {self.vectors}, line 2: is not a word and its numbers, as in the "
+                    "text formats of GloVe and word2vec"
+                )
 
     def params(self, task: str, model: str, seed: int) -> Params:
         """Return the configuration for `allennlp train`."""
@@ -62,6 +69,9 @@ class Configuration:
         # AllenNLP ignores other keys.
         if trainer.get("type") in (None, "gradient_descent") and (unknown := {*trainer} - known):
             raise ConfigurationError(f"{path}, --overrides: unknown in trainer: {min(unknown)}")
+        if "test_data_path" not in params:
+            fix = """test_data_path: std.extVar('TEST_DATA_PATH')"""
+            raise ConfigurationError(f"{path}: has no test data, which are scored; add {fix}")
         params.update(seeds)
         return params
 
@@ -73,13 +83,16 @@ class Configuration:
             config = config.replace(json.dumps(str(path)), "null")  # The content counts.
         result = {"config": _hash(config), "data": _digest(data)}
         if model == "elmo":
-            # A checkpoint's index has the checksums of its data.
-            names = [name for file in self._elmo_files for name in (file, f"{file}.index")]
-            files = [Path(name) for name in names if os.path.exists(name)]
-            result["elmo"] = _digest(files) if files else self.elmo
+            result["elmo"] = self.elmo_digest()
         if model != "baseline":
             result["vectors"] = _digest([self.vectors] if self.vectors else [])
         return result
+
+    def elmo_digest(self) -> str:
+        # A checkpoint's index has the checksums of its data.
+        names = [name for file in self._elmo_files for name in (file, f"{file}.index")]
+        files = [Path(name) for name in names if os.path.exists(name)]
+        return _digest(files) if files else self.elmo
 
     def check(self, tasks: list[str]) -> None:
         """Read the ELMo's weights and, as AllenNLP does, the data, to find errors early."""
@@ -91,6 +104,8 @@ class Configuration:
             validation = params.pop("validation_dataset_reader", train.duplicate())
             for split, path in self.tasks[task].items():
                 reader = (train if split == "train" else validation).duplicate()
+                if reader["type"] == "sst_tokens":
+                    _check_trees(path)
                 name, number = f"{path}: AllenNLP's reader {reader['type']!r}", 0
                 try:
                     for _ in DatasetReader.from_params(reader).read(str(path)):
@@ -101,6 +116,17 @@ class Configuration:
                     ) from error
                 if not number:
                     raise ConfigurationError(f"{name} finds no instances in it")
+
+
+def _check_trees(path: Path) -> None:
+    """AllenNLP's reader takes whatever follows a bracket for a label, and so loses words."""
+    with open_lines(path) as lines:
+        for line in lines:
+            if wrong := re.search(r"\((?![0-4]\s)\s*[^\s()]*", line.sentence):
+                raise ConfigurationError(
+                    f"{path}, line {line.number + 1}: {wrong[0]!r} has no label from 0 to 4; write "
+                    "brackets of the text as -LRB- and -RRB-"
+                )
 
 
 def _hash(text: str) -> str:

@@ -43,7 +43,9 @@ def check_output(output: Path, configuration: Configuration, tasks: list[str]) -
     if names and "runs" not in names:
         raise ConfigurationError(f"--output {output}: the folder is not empty, and no benchmark")
     for (task, model), runs in read_runs(output).items():
-        expected = configuration.digests(task, model) if task in tasks else {}
+        expected = {"elmo": configuration.elmo_digest()} if model == "elmo" else {}
+        if task in tasks:
+            expected = configuration.digests(task, model)
         for run in runs:
             before = run.get("digests", {})
             changed = [name for name in expected if before.get(name) != expected[name]]
@@ -104,6 +106,8 @@ def _delta(row: dict[str, Any], model: str) -> dict[str, Any]:
 
 def markdown(rows: list[dict[str, Any]]) -> str:
     """Return the table of `summarize`'s rows."""
+    if not rows:
+        return "No task has been trained without and with ELMo yet.\n"
     models = [model for model in MODELS if any(model in row for row in rows)]
     others = [model for model in models if model != "elmo"]
     columns = ["task", "score (test)", *(MODELS[model] for model in models)]

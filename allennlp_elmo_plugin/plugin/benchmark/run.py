@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from allennlp.commands.train import TrainModel
 from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import prepare_environment
 
 from allennlp_elmo_plugin import __version__
@@ -36,8 +37,13 @@ def run(kind: str, params: Params, folder: Path, vectors: Vectors) -> dict[str, 
     model: Any = loop.model
     keep_vectors(model, vectors)
     count_brackets(model)
-    loop.run()  # leaves the best weights in the model
     task, trainer = TASKS[kind], loop.trainer
+    if task.allennlp_metric not in model.get_metrics():
+        raise ConfigurationError(
+            f"{kind}: the model has no metric {task.allennlp_metric!r}; of a crf_tagger, set "
+            '"calculate_span_f1": true and "label_encoding"'
+        )
+    loop.run()  # leaves the best weights in the model
     evaluate = OfficialEvaluator(kind, cuda_device=trainer.cuda_device)
     metrics = evaluate(model, loop.evaluation_data_loader)
     scores = {name[len(PREFIX) :]: metrics.pop(name) for name in [*metrics] if PREFIX in name}

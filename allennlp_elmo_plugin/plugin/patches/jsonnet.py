@@ -34,13 +34,27 @@ def _evaluate_file(filename: str, *args: Any, ext_vars: Any = None, **kwargs: An
     kwargs.setdefault("jpathdir", str(CONFIGS))
     # Each has one parameter and never returns None: jsonnet's binding for Python confuses the
     # names of two parameters, and counts references to None wrongly.
+    interrupts: list[KeyboardInterrupt] = []
+
+    def files_of(name: str) -> dict[str, Any]:
+        try:
+            return elmo_model(name)
+        except KeyboardInterrupt as error:
+            interrupts.append(error)
+            raise
+
     kwargs["native_callbacks"] = {
-        "elmo_model": (("name",), elmo_model),
+        "elmo_model": (("name",), files_of),
         "ext_var_or_empty": (("name",), lambda name: variables.get(name, "")),
     }
     try:
         return _original_evaluate_file(filename, *args, ext_vars=variables, **kwargs)
     except RuntimeError as error:
+        # jsonnet makes an error without a text of Ctrl-C.
+        if re.match(r"RUNTIME ERROR: (<NULL>)?$", str(error), re.M):
+            interrupts.append(KeyboardInterrupt())
+        if interrupts:
+            raise interrupts[0] from None
         unset = _UNSET.search(str(error))
         if unset is None:
             raise

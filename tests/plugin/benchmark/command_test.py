@@ -71,7 +71,7 @@ def test_continues_after_a_kill(runs, run, monkeypatch, capsys):
     *bars, shown = capsys.readouterr().err.splitlines()
     assert shown == f"interrupted; continue with: allennlp {line}"
     score = json.loads(of("elmo").read_text("utf-8"))["score"]
-    pattern = rf"sst5 baseline, seed 1:  25%.* 1/4 .*, {score:.2f} after 3 epochs\]"
+    pattern = rf"sst5 baseline, seed 1:  25%.* 1/4 .*, \+ ELMo {score:.2f} after 3 epochs\]"
     assert any(re.fullmatch(pattern, bar) for bar in bars)
     before = of("elmo").read_bytes()
     run(line)

@@ -85,6 +85,39 @@ def test_bad_data_are_found_before_training(task, split, text, message):
         make(task).check([file.parent.name])
 
 
+@pytest.mark.parametrize(
+    "text, place",
+    [
+        ("(3 fine)\n(3 I like it ( a lot ) .)\n", "line 2: '( a'"),
+        ("\n(3 (2 so) (7 good))\n", "line 2: '(7'"),
+        ("((3 good) (2 film))\n", "line 1: '('"),
+    ],
+)
+def test_words_that_would_be_read_as_labels_are_found(text, place):
+    Path("data/sst5/dev.txt").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigurationError) as raised:
+        make().check(["sst5"])
+    fix = "has no label from 0 to 4; write brackets of the text as -LRB- and -RRB-"
+    assert str(raised.value) == f"data/sst5/dev.txt, {place} {fix}"
+
+
+@pytest.mark.parametrize("text", [b"", b"the 1 2\n", b"PK\x03\n\xff\xfe 1", b"a b c\nd e f\n"])
+def test_what_are_no_word_vectors(text):
+    VECTORS.write_bytes(text)
+    with pytest.raises(ConfigurationError, match="vectors.txt, line 2: is not a word and its"):
+        make(vectors=VECTORS)
+
+
+def test_own_configs_without_test_data_are_found_before_training():
+    Path("own").mkdir()
+    for name in ("sst5", "sst5_elmo"):
+        source = f"(import 'benchmark/{name}.jsonnet')"
+        text = f"local config = {source}; std.prune(config {{ test_data_path: null }})"
+        Path("own", f"{name}.jsonnet").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="own/sst5.jsonnet: has no test data.*TEST_DATA"):
+        make(folder=Path("own")).check(["sst5"])
+
+
 def test_validation_and_test_data_may_have_a_reader_of_their_own():
     for name in ("dev", "test"):
         shutil.copy(FIXTURES / "snli.jsonl", f"data/sst5/{name}.txt")

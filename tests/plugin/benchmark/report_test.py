@@ -79,6 +79,11 @@ def test_tables():
         assert line in table
 
 
+def test_no_table_without_a_finished_task():
+    rows = summarize({("ner_x", "elmo"): some("elmo", 44.0)})
+    assert markdown(rows) == "No task has been trained without and with ELMo yet.\n"
+
+
 @pytest.mark.parametrize("mixes", [[[0.2, 0.8], [0.3, 0.7]], []])
 def test_files(mixes, tmp_path, monkeypatch):
     figures = pytest.importorskip("matplotlib.figure")
@@ -134,10 +139,10 @@ def write_run(output, task, seed, **digests):
 
 def test_runs_of_other_parameters_or_data_are_refused(tmp_path):
     now = {"config": "1", "data": "2"}
-    configuration = SimpleNamespace(digests=lambda task, model: now)
+    configuration = SimpleNamespace(digests=lambda task, model: now, elmo_digest=lambda: "5")
     check_output(tmp_path / "new", configuration, ["sst5"])
     first = write_run(tmp_path, "sst5", 1, **now)
-    other = write_run(tmp_path, "snli_cad/original", 1, config="3", data="4")
+    other = write_run(tmp_path, "snli_cad/original", 1, config="3", data="4", elmo="5")
     (tmp_path / "results.md").touch()
     (tmp_path / ".run.lock").touch()
     check_output(tmp_path, configuration, ["sst5"])
@@ -148,6 +153,10 @@ def test_runs_of_other_parameters_or_data_are_refused(tmp_path):
     message = "sst5/elmo-2.json is not of this benchmark: data changed"
     with pytest.raises(ConfigurationError, match=message):
         check_output(tmp_path, configuration, ["sst5"])
+    configuration.elmo_digest = lambda: "6"
+    message = "snli_cad/original/elmo-1.json is not of this benchmark: elmo changed"
+    with pytest.raises(ConfigurationError, match=message):
+        check_output(tmp_path, configuration, ["ner"])
     (tmp_path / "runs").rename(tmp_path / "thesis")
     with pytest.raises(ConfigurationError, match="not empty, and no benchmark"):
         check_output(tmp_path, configuration, ["sst5"])

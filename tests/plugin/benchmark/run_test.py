@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin import __version__
 from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
@@ -55,6 +56,11 @@ def test_every_kind_of_task_is_trained_and_scored(task, monkeypatch):
         assert (result["epochs"], len(result["curve"])) == (1, 1) and not result["stopped_early"]
         versions = f"torch {torch.__version__}, this package {__version__}"
         assert result["machine"].endswith(versions) and 0 < result["seconds"] < 300
+
+
+def test_a_metric_that_the_model_lacks_is_found_before_training():
+    with pytest.raises(ConfigurationError, match="ner: .*'f1-measure-overall'; of a crf_tagger, s"):
+        train("ner_made", {"model.calculate_span_f1": False, **ONE_EPOCH})
 
 
 def test_the_weights_of_the_best_epoch_are_tested():

@@ -1,7 +1,11 @@
+import signal
+
 import pytest
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
+from allennlp_elmo_plugin.exits import run_or_end
+from allennlp_elmo_plugin.plugin.patches import jsonnet
 from tests.support.testing import write_random_elmo
 
 TEXT = """
@@ -107,6 +111,21 @@ def test_variables_that_are_not_set(evaluated, tmp_path):
     assert str(raised.value) == (
         f"{tmp_path}/config.jsonnet needs DATA_PATH in the environment: export DATA_PATH=..."
     )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_while_a_config_is_evaluated(number, evaluated, monkeypatch):
+    """jsonnet makes errors of its own of all that its functions raise."""
+
+    def read(name):
+        signal.raise_signal(number)
+
+    def work():
+        monkeypatch.setattr(jsonnet, "elmo_model", read)
+        evaluated(TEXT)
+
+    with pytest.raises(SystemExit, match=str(128 + number)):
+        run_or_end(work, str, str, 2)
 
 
 def test_a_folder_is_no_config(tmp_path):
