@@ -37,10 +37,14 @@ def main(arguments: list[str] | None = None) -> int:
     if not arguments or arguments[0].startswith("-"):
         return _activate(program, arguments)
     try:
-        from allennlp_elmo_plugin.commands import COMMANDS
-        from allennlp_elmo_plugin.commands.command import Parser
-    except KeyboardInterrupt:  # Importing torch takes seconds.
+        return _run(program, arguments)
+    except KeyboardInterrupt:  # Importing torch and AllenNLP takes seconds.
         exits.end_with("interrupted", number=signal.SIGINT)
+
+
+def _run(program: str, arguments: list[str]) -> int:
+    from allennlp_elmo_plugin.commands import COMMANDS
+    from allennlp_elmo_plugin.commands.command import Parser
 
     names = [command.name for command in COMMANDS]
     if arguments[0] in names:

@@ -1,12 +1,14 @@
 """End a command that can't finish: with one line for a mistake, or by a signal."""
 
 import atexit
+import inspect
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
@@ -48,6 +50,27 @@ def run_or_end(
         line = f"error: {message}"
     # The error no longer exists here, nor do the progress bars that it kept open.
     end_with(line, status, number)
+
+
+def run_script(main: Callable[..., None], usage: str = "") -> None:
+    """
+    Run the function of a script, with the paths of its command line if the text `usage` has the
+    line that shows them. A user's mistake is one line.
+    """
+    paths = list(map(Path, sys.argv[1:])) if usage else []
+
+    def work() -> None:
+        try:
+            inspect.signature(main).bind(*paths)
+            if usage and sys.argv[1].startswith("-"):
+                raise TypeError
+        except TypeError:
+            line = next(line for line in usage.splitlines() if "python scripts/" in line)
+            raise ValueError(f"usage: {line.strip()}") from None
+        main(*paths)
+
+    mistakes = OSError, ValueError, ImportError
+    run_or_end(work, lambda e: describe(e) if isinstance(e, mistakes) else None, str, 2)
 
 
 @contextmanager

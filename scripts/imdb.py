@@ -11,11 +11,11 @@ the reviews without a label, one on each line.
 """
 
 import json
-import sys
 from pathlib import Path
 
 import regex  # which AllenNLP requires
 
+from allennlp_elmo_plugin.exits import run_script
 from allennlp_elmo_plugin.files.atomic import output_folder
 from allennlp_elmo_plugin.text.lines import open_lines
 
@@ -58,7 +58,7 @@ def reviews(folder: Path) -> list[str]:
     """Return the reviews of a folder, in the order of their numbers."""
     paths = {int(path.stem.split("_")[0]): path for path in folder.glob("[0-9]*_*.txt")}
     if not paths:
-        raise SystemExit(f"{folder}: no reviews, named NUMBER_RATING.txt as in aclImdb")
+        raise ValueError(f"{folder}: no reviews, named NUMBER_RATING.txt as in aclImdb")
     texts = []
     for _, path in sorted(paths.items()):
         with open_lines(path) as lines:
@@ -85,11 +85,10 @@ def write(source: Path, folder: Path) -> None:
         (folder / name).write_text("".join(f"{line}\n" for line in found), encoding="utf-8")
 
 
-def main() -> None:
-    source, output = map(Path, sys.argv[1:])
+def main(source: Path, output: Path) -> None:
     with output_folder(output, NAMES, force=True) as folder:
         write(source, folder)
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main, __doc__)

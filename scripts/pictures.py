@@ -7,7 +7,6 @@ DEMO is the folder of `make demo`. Needs matplotlib.
 """
 
 import re
-import sys
 import textwrap
 from itertools import takewhile
 from pathlib import Path
@@ -19,6 +18,7 @@ from allennlp_elmo_plugin.analysis.figures import figure
 from allennlp_elmo_plugin.analysis.surprise import write_surprise
 from allennlp_elmo_plugin.analysis.training_curves import draw_curves, read_run
 from allennlp_elmo_plugin.analysis.word_map import make_map, write_figure
+from allennlp_elmo_plugin.exits import run_script
 from allennlp_elmo_plugin.plugin.benchmark.report import draw_bars, draw_layer_weights
 from allennlp_elmo_plugin.pretrained.file_names import CARD_FILE
 from allennlp_elmo_plugin.pretrained.find_model import BUNDLED_MODEL
@@ -148,8 +148,7 @@ def draw_surprise(demo: Path, folder: Path) -> None:
     write_surprise(model, read_text(demo)[-12:], str(folder / "surprise.png"), title)
 
 
-def main() -> None:
-    demo, output = map(Path, sys.argv[1:])
+def main(demo: Path, output: Path) -> None:
     draw_results(output)
     draw_speed(output)
     draw_probes(output)
@@ -160,4 +159,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main, __doc__)

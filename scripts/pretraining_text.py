@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from allennlp_elmo_plugin.exits import run_script
 from allennlp_elmo_plugin.files.atomic import output_folder
 from allennlp_elmo_plugin.text.corpus import PathOrPaths, find_files
 from allennlp_elmo_plugin.text.lines import open_lines
@@ -146,4 +147,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -9,10 +9,11 @@ sentence is in two of them or twice in one. The text differs a little between ve
 """
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from pydoc_data.topics import topics
+
+from allennlp_elmo_plugin.exits import run_script
 
 HELD_OUT_SHARE = 0.1  # of the sentences, in each of the validation and the held-out part
 _PART_SHARE = 0.5  # A topic is an excerpt if this share of its sentences is in longer topics.
@@ -108,8 +109,7 @@ def split_topics() -> dict[str, list[str]]:
     return parts
 
 
-def main() -> None:
-    folder = Path(sys.argv[1])
+def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for part, lines in split_topics().items():
         text = "".join(f"{line}\n" for line in lines)
@@ -119,4 +119,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main, __doc__)

@@ -9,20 +9,23 @@ tenth to test.
 """
 
 import json
-import sys
 from pathlib import Path
 
+from allennlp_elmo_plugin.exits import run_script
 from allennlp_elmo_plugin.files.atomic import output_folder
 
 PLACES = {"train.json": range(8), "dev.json": [8], "test.json": [9]}
 
 
-def main() -> None:
-    source, output = sys.argv[1:]
-    data = json.loads(Path(source).read_text(encoding="utf-8"))
+def main(source: Path, output: Path) -> None:
+    try:
+        data = json.loads(source.read_text(encoding="utf-8"))
+        articles_of_all = data["data"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{source}: is not JSON of SQuAD's format ({error!r})") from None
     with output_folder(output, list(PLACES), force=True) as folder:
         for name, places in PLACES.items():
-            articles = [article for n, article in enumerate(data["data"]) if n % 10 in places]
+            articles = [article for n, article in enumerate(articles_of_all) if n % 10 in places]
             questions = [len(part["qas"]) for article in articles for part in article["paragraphs"]]
             text = json.dumps({**data, "data": articles})
             (folder / name).write_text(text, encoding="utf-8")
@@ -30,4 +33,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main, __doc__)

@@ -8,12 +8,14 @@ these.
 """
 
 import io
-import sys
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from nltk import Tree
 from nltk.corpus.reader.util import read_sexpr_block
 
+from allennlp_elmo_plugin.exits import run_script
 from allennlp_elmo_plugin.files.atomic import atomic_file
 from allennlp_elmo_plugin.text.lines import open_lines
 
@@ -27,24 +29,29 @@ def without_empty(tree: Tree) -> Tree | None:
     return Tree(tree.label(), kept) if kept else None
 
 
-def main() -> None:
-    *sources, output = map(Path, sys.argv[1:])
+def trees(source: Path) -> Iterator[Tree]:
+    """Yield the trees of a file."""
+    with open_lines(source) as lines:
+        text = " ".join(line.sentence for line in lines)
+    try:
+        for block in read_sexpr_block(io.StringIO(text), 10**9):
+            yield Tree.fromstring(block, remove_empty_top_bracketing=True)
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from None
+
+
+def main(source: Path, *others: Path) -> None:
+    *more, output = others or [source]
     if output.exists():  # Perhaps OUTPUT was forgotten, and this is the last source.
-        sys.exit(f"{output} exists; the last argument is the file to write")
+        raise ValueError(f"{output} exists; the last argument is the file to write")
     n_trees = n_words = 0
     with atomic_file(output) as staged, open(staged, "w", encoding="utf-8") as file:
-        for source in sources:
-            with open_lines(source) as lines:
-                text = " ".join(line.sentence for line in lines)
-            for block in read_sexpr_block(io.StringIO(text), 10**9):
-                tree = without_empty(Tree.fromstring(block, remove_empty_top_bracketing=True))
-                if tree is None:
-                    continue
-                file.write(tree.pformat(margin=10**9) + "\n")
-                n_trees += 1
-                n_words += len(tree.leaves())
+        for tree in filter(None, map(without_empty, chain(*map(trees, [source, *more])))):
+            file.write(tree.pformat(margin=10**9) + "\n")
+            n_trees += 1
+            n_words += len(tree.leaves())
     print(f"{output}: {n_trees} trees, {n_words} words")
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main, __doc__)

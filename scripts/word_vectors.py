@@ -13,6 +13,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
+from allennlp_elmo_plugin.exits import run_script
 from allennlp_elmo_plugin.files.atomic import atomic_file
 from allennlp_elmo_plugin.text.lines import open_lines
 
@@ -58,4 +59,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -18,7 +18,7 @@ def run(script, *arguments):
         runpy.run_path(command[0], run_name="__main__")
 
 
-def test_imdb(tmp_path):
+def test_imdb(tmp_path, capsys):
     pytest.importorskip("regex")
     source, output = tmp_path / "aclImdb", tmp_path / "out"
     texts = {
@@ -43,8 +43,9 @@ def test_imdb(tmp_path):
     words = "cafe\u0301 3\u00bd\u0939\u093f"
     assert lines["text"][-3:] == ['" Go , " she said .', "( No . )", words]
     assert '"neg"' in lines["test"][0] and '"pos"' in lines["test"][1]
-    with pytest.raises(SystemExit, match="aclImdb"):
+    with pytest.raises(SystemExit, match="2"):
         run("imdb.py", tmp_path, tmp_path / "other")
+    assert "as in aclImdb\n" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
 
 
@@ -57,7 +58,7 @@ def test_squad_is_split_by_articles(tmp_path):
         assert [article["title"] for article in part] == titles
 
 
-def test_trees_are_written_without_empty_elements(tmp_path):
+def test_trees_are_written_without_empty_elements(tmp_path, capsys):
     pytest.importorskip("nltk")
     files = [tmp_path / f"{number}.mrg" for number in (1, 2, 3)]
     text = "( (S\r\n (NP-SBJ (-NONE- *))\r\n (VP (VB Go) (ADVP (RB home)))))\r\n( (UH Yes))\r\n"
@@ -66,5 +67,21 @@ def test_trees_are_written_without_empty_elements(tmp_path):
     run("treebank.py", *files)
     expected = ["(S (VP (VB Go) (ADVP (RB home))))", "(UH Yes)", "(TOP (NP (NN ox)))"]
     assert files[2].read_text(encoding="utf-8").splitlines() == expected
-    with pytest.raises(SystemExit, match="2.mrg exists"):  # without OUTPUT, the last source stays
+    with pytest.raises(SystemExit, match="2"):  # without OUTPUT, the last source stays
         run("treebank.py", *files[:2])
+    assert "2.mrg exists" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("script", ["imdb", "split_squad", "treebank", "python_reference_corpus"])
+def test_mistakes_are_one_line(script, tmp_path, capsys):
+    if script in ("imdb", "treebank"):
+        pytest.importorskip("regex" if script == "imdb" else "nltk")
+    (tmp_path / "bad").write_text("(S [", encoding="utf-8")
+    bad = [tmp_path / "bad", tmp_path / "out"] if script in ("split_squad", "treebank") else ["-h"]
+    for arguments in ([], bad):
+        with pytest.raises(SystemExit, match="2"):
+            run(f"{script}.py", *arguments)
+        error = capsys.readouterr().err
+        assert error.startswith("error: ") and error.count("\n") == 1
+        usage = f"usage: python scripts/{script}.py "
+        assert usage in error if arguments != bad or bad == ["-h"] else f"{bad[0]}: " in error
