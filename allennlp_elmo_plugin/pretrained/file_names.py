@@ -1,7 +1,8 @@
 """The names of a model's files, and the rules by which those of other publishers are found."""
 
+import ntpath
 import os
-import posixpath
+import re
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -51,12 +52,28 @@ PATTERNS = (
 )
 """The names of a model's files, in whatever folder of it they are."""
 
+# Hidden files, and what Windows reads as a drive, a stream or a device, or refuses in a name
+_UNSAFE_NAME = re.compile(
+    r"$|\.|.*[\x00-\x1f<>:\"|?*\\]|.*[. ]$"
+    r"|(con|prn|aux|nul|con(in|out)\$|(com|lpt)[0-9\xb9\xb2\xb3]) *(\.|$)",
+    re.IGNORECASE | re.DOTALL,
+)
+
 
 def is_model_file(path: str) -> bool:
-    """Return whether a file in an archive may be of a model: neither hidden, nor outside of it."""
+    """Return whether a file in an archive may be of a model: not hidden, nor outside of it."""
     parts = path.split("/")
-    is_inside = all(part and not part.startswith(".") for part in parts)
+    is_inside = not any(map(_UNSAFE_NAME.match, parts))
     return is_inside and any(fnmatchcase(parts[-1], pattern) for pattern in PATTERNS)
+
+
+def refuse_other_computers(path: str, place: str) -> None:
+    """
+    Raise a `ValueError` if the path that is named in `place`, a file of a stranger, is on another
+    computer, where Windows would log in to look for it.
+    """
+    if path.replace("\\", "/").startswith(("//", "/??/")):
+        raise ValueError(f"{place} is {path!r}, on another computer; name a file on this one")
 
 
 def is_hub_module(folder: Path) -> bool:
@@ -114,7 +131,7 @@ def options_of(weights: Path) -> Path | None:
 
 def name_beside(name: str) -> str | None:
     """Return the path or address of the weights of options, or the reverse, by the usual names."""
-    if posixpath.basename(name) == NLPL_WEIGHT_FILE:
+    if ntpath.basename(name) == NLPL_WEIGHT_FILE:
         return name.removesuffix(NLPL_WEIGHT_FILE) + OPTIONS_FILE
     for own, other in ((OPTIONS_FILE, WEIGHT_FILE), (WEIGHT_FILE, OPTIONS_FILE)):
         if name.endswith(own):

@@ -72,6 +72,15 @@ def test_only_the_files_of_a_model_are_unpacked(read):
         ("../options.json", tarfile.REGTYPE, ""),
         ("/tmp/options.json", tarfile.REGTYPE, ""),
         ("..\\options.json", tarfile.REGTYPE, ""),
+        ("\\\\server\\share\\options.json", tarfile.REGTYPE, ""),
+        ("C:/options.json", tarfile.REGTYPE, ""),
+        ("C:options.json", tarfile.REGTYPE, ""),
+        ("a/C:\\options.json", tarfile.REGTYPE, ""),
+        ("options.json:options.json", tarfile.REGTYPE, ""),
+        ("con.json", tarfile.REGTYPE, ""),
+        ("LPT¹/options.json", tarfile.REGTYPE, ""),
+        ("a. /options.json", tarfile.REGTYPE, ""),
+        ("a?options.json", tarfile.REGTYPE, ""),
     ],
 )
 def test_links_devices_and_files_outside_are_left_out(name, kind, link, read, tmp_path):

@@ -107,3 +107,12 @@ def test_files_of_an_archive():
         assert files.is_model_file(name), name
     for name in ("x/._options.json", "../options.json", "/options.json", ".x/y.hdf5", "notes.md"):
         assert not files.is_model_file(name), name
+
+
+@pytest.mark.parametrize(
+    "name", ["//server/x", "\\\\server\\x", "/\\server\\x", "\\??\\UNC\\server\\x"]
+)
+def test_paths_on_other_computers_are_refused(name):
+    files.refuse_other_computers("/home/me/x", "config.json")
+    with pytest.raises(ValueError, match="^config.json is .*server.*, on another computer"):
+        files.refuse_other_computers(name, "config.json")

@@ -1,7 +1,7 @@
 """The files of a model of ELMoForManyLangs: state dicts, dictionaries and the training's config."""
 
+import ntpath
 import os
-import posixpath
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -136,9 +136,11 @@ def _read_options(folder: Path) -> tuple[ManyLangsOptions, Weights]:
 
 def _read_architecture(folder: Path) -> dict[str, Any]:
     """Return the values for `_USUAL`, without sections, in the file that config.json names."""
-    named = str(read_json_object(folder / names.CONFIG_FILE).get("config_path"))
+    config = folder / names.CONFIG_FILE
+    named = str(read_json_object(config).get("config_path"))
+    names.refuse_other_computers(named, f'{config}: "config_path"')
     # It is a path on the author's machine.
-    paths = [folder / name for name in (named, posixpath.basename(named))]
+    paths = [folder / name for name in (named, ntpath.basename(named))]
     path = next(filter(os.path.isfile, paths), None)
     values = read_json_object(path) if path else {}
     architecture: dict[str, Any] = {}

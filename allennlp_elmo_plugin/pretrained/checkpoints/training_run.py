@@ -80,6 +80,7 @@ def archived_options(folder: Path, n_words: int, depth: int = 0) -> BiLmOptions:
     if kind == "from_archive":
         # A run that started from another archive has the options of that one.
         origin = model.get("archive_file")
+        names.refuse_other_computers(str(origin), f'{source}: "model.archive_file"')
         if not isinstance(origin, str) or not os.path.exists(origin) or depth == _MAX_ORIGINS:
             raise ValueError(
                 f'{source}: "model.archive_file" must be the archive that the training started '
@@ -94,6 +95,7 @@ def archived_options(folder: Path, n_words: int, depth: int = 0) -> BiLmOptions:
         raise ValueError(f"{source}: {text}")
     if values is None:
         path, name = folder / OPTIONS_FILE, model.get("options_file")
+        names.refuse_other_computers(str(name), f'{source}: "model.options_file"')
         if isinstance(name, str) and name.startswith(PUBLISHED_ADDRESS):
             path = Path(cached_path(name))
         elif isinstance(name, str) and os.path.isfile(name):

@@ -49,10 +49,14 @@ def test_where_the_architecture_is(folder, tmp_path):
         (path, str(path)),
         (folder / "own.json", "/Users/someone/configs/own.json"),
         (folder / "own.json", "../configs/own.json"),
+        (folder / "own.json", "C:\\someone\\own.json"),
     ):
         path = path.rename(place)
         change(folder / "config.json", config_path=named)
         assert np.abs(layers(folder) - expected).max() > 1e-2
+    change(folder / "config.json", config_path="\\\\server\\own.json")
+    with pytest.raises(ValueError, match='"config_path" is .*, on another computer'):
+        layers(folder)
 
 
 def test_clips(tmp_path):

@@ -100,6 +100,9 @@ def test_a_run_that_started_from_an_archive(run, tmp_path):
     for origin, message in ((str(run), ""), ("/nowhere", "'/nowhere' is not there; put it there")):
         write(run, type="from_archive", archive_file=origin)
         fails(run, f'"model.archive_file" must be the archive .*{message}')
+    for key, values in (("archive_file", {"type": "from_archive"}), ("options_file", {})):
+        write(run, **values, **{key: "//server/share/x"})
+        fails(run, f'"model.{key}" is .*, on another computer')
 
 
 def test_arguments_change_the_options():
