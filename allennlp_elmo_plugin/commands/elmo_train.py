@@ -24,7 +24,7 @@ from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
 from allennlp_elmo_plugin.commands.elmo_vocab import write_vocabulary
 from allennlp_elmo_plugin.files.atomic import atomic_file, output_folder
 from allennlp_elmo_plugin.files.json_file import read_json_object, to_json
-from allennlp_elmo_plugin.files.locks import locked_folder
+from allennlp_elmo_plugin.files.locks import locked
 from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
 from allennlp_elmo_plugin.text import vocabulary
@@ -96,7 +96,7 @@ class ElmoTrain(Command):
         else:  # It waits in `joined_processes`, and ends there if the first process does.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         with joined_processes(args.cuda_device) as device:
-            with nullcontext() if rank() else locked_folder(args.output):
+            with nullcontext() if rank() else locked(args.output / ".lock"):
                 try:
                     train_run(args.output, device)
                 except (KeyboardInterrupt, ValueError):
@@ -241,7 +241,7 @@ def _resume(args: argparse.Namespace) -> None:
             )
         part[key] = value
     if to_json(run) != before:
-        with locked_folder(args.output), atomic_file(path) as staged:
+        with locked(args.output / ".lock"), atomic_file(path) as staged:
             Path(staged).write_text(to_json(run) + "\n", "utf-8")
 
 

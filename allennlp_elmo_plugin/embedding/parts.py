@@ -9,15 +9,15 @@ import shutil
 import struct
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from allennlp_elmo_plugin.files.atomic import LateErrorFile
-from allennlp_elmo_plugin.files.locks import open_locked
+from allennlp_elmo_plugin.files.atomic import LateErrorFile, replace
+from allennlp_elmo_plugin.files.locks import locked
 
 # The end of a part: where its layers end, and a checksum of what follows them
 _END = struct.Struct("<QI")
@@ -46,9 +46,9 @@ class PartsFolder:
         self._shard = shard
         self.staging = self._path / "joined"
 
-    def lock(self, name: str, wait: bool = False) -> io.FileIO:
-        """Make the folder and lock this work in it; see `open_locked`."""
-        return open_locked(self._path / f"{name}.lock", wait)
+    def lock(self, name: str, wait: bool = False) -> AbstractContextManager[None]:
+        """Make the folder and lock this work in it; see `locked`."""
+        return locked(self._path / f"{name}.lock", wait)
 
     def start(self, settings: dict[str, Any], anew: bool = False) -> None:
         """Remove all parts, or raise a `ValueError` unless they were made with these settings."""
@@ -137,7 +137,7 @@ class PartsFolder:
         try:
             with LateErrorFile(new) as file:
                 yield file
-            os.replace(new, self._path / name)
+            replace(new, self._path / name)
         except OSError as error:
             new.unlink(missing_ok=True)
             message = f"{error.strerror}; the other parts are safe: make room, then `--resume`"

@@ -7,12 +7,13 @@ import errno
 import io
 import os
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from allennlp_elmo_plugin.files.locks import open_locked
+from allennlp_elmo_plugin.files.locks import locked
 
 PathLike = str | os.PathLike[str]
 
@@ -34,7 +35,7 @@ def atomic_file(path: PathLike, wait: bool = False, staging: Path | None = None)
     with _staging(staging or Path(folder, f".{name}.partial"), path, wait) as new:
         yield str(new / name)
         sync(new / name)
-        os.replace(new / name, os.path.join(folder, name))
+        replace(new / name, os.path.join(folder, name))
         sync_folder(folder)
 
 
@@ -49,6 +50,8 @@ def check_writable(path: PathLike) -> None:
         raise OSError(errno.EINVAL, message, target)
     if not os.access(folder, os.W_OK):
         raise PermissionError(errno.EACCES, "cannot write into this folder", folder)
+    if os.path.lexists(target):
+        replace(target, target)
 
 
 @contextmanager
@@ -74,13 +77,14 @@ def output_folder(
             if not force and os.listdir(folder) != [_STAGING]:
                 hint = ", or --force to replace what this command writes" * (force is not None)
                 raise ValueError(f"The folder {path} is not empty; choose another output{hint}")
+            for path in filter(os.path.isfile, (folder / name for name in names)):
+                replace(path, path)
             yield new
             sync(new)
-            for name in names:
-                remove(folder / name)
-            for name in reversed(names):
-                if os.path.lexists(new / name):
-                    os.replace(new / name, folder / name)
+            old = new.with_name("old")
+            old.mkdir()
+            aside = [(folder / name, old / name) for name in names]
+            _move_all([*aside, *((new / name, folder / name) for name in reversed(names))])
             sync_folder(folder)
     except BaseException:
         with suppress(OSError):
@@ -89,13 +93,43 @@ def output_folder(
         raise
 
 
+def _move_all(moves: Sequence[tuple[Path, Path]]) -> None:
+    """Rename those files that exist, or after an error none of them."""
+    done: list[tuple[Path, Path]] = []
+    try:
+        for source, target in moves:
+            if os.path.lexists(source):
+                replace(source, target)
+                done.append((source, target))
+    except BaseException:
+        for source, target in reversed(done):
+            replace(target, source)
+        raise
+
+
+def replace(source: PathLike, target: PathLike) -> None:
+    """Rename a file, or with one path check that it can be. Windows refuses while it is open."""
+    for seconds in (0.1, 0.2, 0.4, 0.8, 1.6, None):
+        try:
+            return os.replace(source, target)
+        except PermissionError as error:
+            if os.name != "nt":
+                raise
+            if seconds is None:
+                path = os.fspath(target if os.path.lexists(target) else source)
+                message = "is open in another program, or read-only; close it there, and repeat"
+                raise PermissionError(errno.EACCES, message, path) from error
+            time.sleep(seconds)  # A virus scanner soon closes it.
+
+
 @contextmanager
 def _staging(path: Path, output: PathLike, wait: bool = False) -> Iterator[Path]:
     """Yield a hidden folder for unfinished files, which is removed at the end."""
-    with open_locked(path / "lock", wait):
+    with locked(path / "lock", wait):
         try:
             new = path / "new"  # The file may have the name of the lock.
             remove(new)  # left by a process that was killed
+            remove(path / "old")
             new.mkdir()
             yield new
         except OSError as error:
@@ -157,7 +191,7 @@ def sync(path: PathLike) -> None:
             sync(os.path.join(path, item))
         sync_folder(path)
     else:
-        with open(path, "rb") as file:
+        with open(path, "r+b") as file:  # Windows syncs only what may be written.
             os.fsync(file.fileno())
 
 

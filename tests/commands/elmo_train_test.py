@@ -18,7 +18,7 @@ from allennlp_elmo_plugin.__main__ import main
 from allennlp_elmo_plugin.analysis.training_curves import read_run
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_import import import_model
-from allennlp_elmo_plugin.files.locks import locked_folder
+from allennlp_elmo_plugin.files.locks import locked
 from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
 from allennlp_elmo_plugin.training import text_batches
 from tests.support.elmo_train_runs import (
@@ -339,9 +339,9 @@ def test_what_a_resumed_run_refuses(trained, tmp_path, capsys, monkeypatch):
         line = mistake(capsys, "--resume", "-o", folder, option, path)
         assert f"{option[2:]} is '{path} (SHA-256 " in line
         file.write_text(content, "utf-8")
-    with locked_folder(folder):
+    with locked(folder / ".lock"):
         line = mistake(capsys, "--resume", "-o", folder)
-    assert "another process is training in this folder" in line
+    assert "another process is using it" in line
     for words in ("w1\nnew", "new"):  # of another number, and of the same
         text = (whole / "vocab.txt").read_text(encoding="utf-8")
         (folder / "vocab.txt").write_text(text.replace("w1\n", f"{words}\n", 1))

@@ -5,9 +5,11 @@ import json
 import os
 import shutil
 import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from threading import Timer
+from threading import Event
 from unittest.mock import DEFAULT, patch
 
 import h5py
@@ -313,10 +315,18 @@ def test_one_process_a_shard(files, tmp_path):
 
 
 def test_a_shard_waits_while_another_joins(files, tmp_path):
-    joining = PartsFolder(f"{tmp_path}/o").lock("join")
-    Timer(1, joining.close).start()
-    embed(files, "a\n", tmp_path / "o")
-    assert joining.closed and os.listdir(tmp_path) == ["o"]
+    started = Event()
+
+    def join():
+        with PartsFolder(f"{tmp_path}/o").lock("join"):
+            started.set()
+            time.sleep(0.5)
+
+    with ThreadPoolExecutor() as pool:
+        joining = pool.submit(join)
+        started.wait()
+        embed(files, "a\n", tmp_path / "o")
+        assert joining.done() and os.listdir(tmp_path) == ["o"]
 
 
 def note_batches(monkeypatch):

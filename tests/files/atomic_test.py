@@ -2,6 +2,7 @@ import os
 import signal
 from functools import partial
 from pathlib import Path
+from threading import Timer
 
 import h5py
 import numpy as np
@@ -62,6 +63,37 @@ def test_an_error_changes_nothing(name, tmp_path):
             raise KeyboardInterrupt
     assert read_files(tmp_path) == before
     assert sorted(os.listdir(tmp_path)) == ["file", "out"]
+
+
+@pytest.mark.parametrize("name", ["old/extra", "old/options", "out/vocabulary", "out/options"])
+def test_a_file_that_cannot_be_moved_changes_nothing(name, tmp_path, monkeypatch):
+    out, replace = tmp_path / "out", os.replace
+    write_folder(out, b"1")
+
+    def move(source, target):
+        if Path(target) in (out / name[4:], out / ".elmo.partial" / name) and source != target:
+            monkeypatch.undo()
+            raise OSError("a bad sector")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", move)
+    with pytest.raises(OSError, match="a bad sector"):
+        write_folder(out, b"2")
+    assert read_files(out) == whole(b"1")
+
+
+@pytest.mark.skipif(os.name != "nt", reason="other systems replace files that are open")
+def test_files_that_are_open_elsewhere(tmp_path):
+    write_folder(tmp_path, b"1")
+    scanned = open(tmp_path / "options")
+    Timer(0.5, scanned.close).start()
+    write_folder(tmp_path, b"2")
+    with open(tmp_path / "weights"):
+        for write, name in ((write_file, "weights"), (write_folder, "")):
+            with pytest.raises(PermissionError, match="open in another program") as raised:
+                write(tmp_path / name, b"3")
+            assert Path(raised.value.filename) == tmp_path / "weights"
+    assert read_files(tmp_path) == whole(b"2")
 
 
 def test_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from allennlp_elmo_plugin.commands.command import ELMO_HELP, Command, positive
 from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
 from allennlp_elmo_plugin.files.atomic import atomic_file
 from allennlp_elmo_plugin.files.json_file import to_json
-from allennlp_elmo_plugin.files.locks import open_locked
+from allennlp_elmo_plugin.files.locks import locked
 from allennlp_elmo_plugin.progress import progress_bar
 
 
@@ -73,7 +73,7 @@ class ElmoBenchmark(Command):
         configuration.check(list(dict.fromkeys(task for task, _, _ in todo)))
         output.mkdir(parents=True, exist_ok=True)
         with (
-            open_locked(output / ".run.lock"),
+            locked(output / ".run.lock"),
             progress_bar(total=len(runs), initial=len(runs) - len(todo), unit="run") as bar,
             patch.object(Tqdm, "tqdm", partial(Tqdm.tqdm, disable=True)),
         ):

@@ -1,8 +1,12 @@
 """Training in the folder of a run, which one process at a time may use."""
 
+import errno
 import functools
+import logging
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -17,10 +21,11 @@ from allennlp.data import Vocabulary
 from allennlp.training.util import evaluate
 
 from allennlp_elmo_plugin.files.atomic import remove
-from allennlp_elmo_plugin.files.locks import locked_folder
 from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.plugin.registration import configuration_errors, override_registered
 from allennlp_elmo_plugin.text.vocabulary import LM_NAMESPACE, VOCABULARY_FOLDER
+
+logger = logging.getLogger(__name__)
 
 # AllenNLP's own, which the plugin replaces under its name.
 _train_model = train.train_model
@@ -52,7 +57,7 @@ def train_model(
         raise ConfigurationError(
             f"The folder {folder} can't be made ({error.strerror}); choose another one"
         ) from error
-    with configuration_errors((BlockingIOError,)), locked_folder(folder):
+    with configuration_errors((BlockingIOError,)), _locked(folder):
         if force and not recover:
             for path in folder.iterdir():  # AllenNLP would remove the locked folder itself.
                 remove(path)
@@ -67,6 +72,34 @@ def train_model(
             if is_new and not is_trained(folder):
                 shutil.rmtree(folder)
             raise
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """
+    Lock a folder for the block, or raise a `BlockingIOError`. The lock is no file in it, because
+    AllenNLP starts only in an empty folder. Windows has no such locks.
+    """
+    if os.name == "nt":
+        yield
+        return
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = (
+                "another process is training in this folder; wait for its end, or choose another "
+                "one. In distributed training each machine needs its own folder"
+            )
+            raise BlockingIOError(errno.EAGAIN, message, os.fspath(folder)) from None
+        except OSError as error:  # of some network file systems
+            logger.warning("%s can't be locked (%s): start no other training", folder, error)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _end(workers: set[BaseProcess]) -> None:

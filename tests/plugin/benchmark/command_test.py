@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from allennlp_elmo_plugin.files.locks import open_locked
+from allennlp_elmo_plugin.files.locks import locked
 from allennlp_elmo_plugin.plugin.benchmark import report
 from allennlp_elmo_plugin.plugin.benchmark import run as run_module
 from tests.support.testing import refused
@@ -93,6 +93,6 @@ def test_results_of_others_stay(runs, run, capsys):
     # Without them, words have another size.
     assert "baseline-1.json is not of this benchmark: config" in refused(capsys, *line.split())
     line = f"{LINE} --tasks imdb --seeds 1"  # Other tasks are not concerned.
-    with open_locked(Path("new/out/.run.lock")):
+    with locked(Path("new/out/.run.lock")):
         assert "another process is using it" in refused(capsys, *line.split())
     run(line)
