@@ -3,7 +3,6 @@
 import html
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 from allennlp_elmo_plugin.analysis.figures import figure, is_page
 from allennlp_elmo_plugin.analysis.sentence_probabilities import (
@@ -11,7 +10,7 @@ from allennlp_elmo_plugin.analysis.sentence_probabilities import (
     perplexity_of,
     score_sentences,
 )
-from allennlp_elmo_plugin.files.atomic import atomic_file
+from allennlp_elmo_plugin.files.atomic import write_text
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel
 from allennlp_elmo_plugin.progress import step_bar
 
@@ -78,8 +77,7 @@ def write_surprise(
         return perplexities
     text = "\n".join(f"<p>{' '.join(map(_span, line))}</p>" for line in lines)
     page = _PAGE.format(title=html.escape(title), heading=figures, text=text)
-    with atomic_file(output) as staged:
-        Path(staged).write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
+    write_text(output, page, errors="xmlcharrefreplace")
     return perplexities
 
 

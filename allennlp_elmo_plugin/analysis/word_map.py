@@ -5,7 +5,6 @@ import math
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from allennlp_elmo_plugin.analysis.figures import figure
 from allennlp_elmo_plugin.embedding import nearest
 from allennlp_elmo_plugin.embedding.batches import BatchEmbedder
-from allennlp_elmo_plugin.files.atomic import atomic_file
+from allennlp_elmo_plugin.files.atomic import write_text
 
 MAX_OCCURRENCES = 2000
 _MAX_LABELS = 12
@@ -196,8 +195,7 @@ def write_map(word_map: WordMap, output: str, text: str, model: str) -> Any:
     )
     page = drawn.to_html(include_plotlyjs=True)
     page = page.replace("<head>", '<head><meta name="viewport" content="width=device-width">', 1)
-    with atomic_file(output) as staged:
-        Path(staged).write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
+    write_text(output, page, errors="xmlcharrefreplace")
     return drawn
 
 

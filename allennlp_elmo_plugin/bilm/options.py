@@ -6,11 +6,10 @@ import logging
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any
 
 from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS
-from allennlp_elmo_plugin.files.atomic import PathLike, atomic_file
+from allennlp_elmo_plugin.files.atomic import PathLike, write_text
 from allennlp_elmo_plugin.files.json_file import escaped, read_json_object
 
 logger = logging.getLogger(__name__)
@@ -222,8 +221,7 @@ class BiLmOptions:
 
     def write(self, path: PathLike) -> None:
         """Write an options.json atomically."""
-        with atomic_file(path) as staged:
-            Path(staged).write_text(json.dumps(self.to_dict(), indent=2) + "\n", "utf-8")
+        write_text(path, json.dumps(self.to_dict(), indent=2) + "\n")
 
 
 def _error(source: str, key: str, message: str) -> ValueError:

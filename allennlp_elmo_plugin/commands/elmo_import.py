@@ -12,7 +12,7 @@ import torch
 
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.commands.command import Command
-from allennlp_elmo_plugin.files.atomic import LateErrorFile, PathLike, output_folder
+from allennlp_elmo_plugin.files.atomic import LateErrorFile, PathLike, output_folder, write_text
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.pretrained.adagrad_file import write_adagrad_state
@@ -83,7 +83,7 @@ def _write_archive(model: PretrainedLanguageModel, words: list[str], path: Path)
     options = model.options.for_words(len(words))
     with tempfile.TemporaryDirectory(dir=path.parent) as temporary:
         folder = Path(temporary)
-        (folder / names.CONFIG_FILE).write_text(to_json(_config(options)), encoding="utf-8")
+        write_text(folder / names.CONFIG_FILE, to_json(_config(options)))
         write_vocabulary_folder(folder / VOCABULARY_FOLDER, words)
         with LateErrorFile(folder / names.ARCHIVED_WEIGHT_FILE) as file:
             torch.save(model.modules().state_dict(), file)

@@ -7,7 +7,7 @@ from allennlp_elmo_plugin.analysis.labelled_text import choose, read_sentences
 from allennlp_elmo_plugin.analysis.probing import TASKS, draw, markdown, run
 from allennlp_elmo_plugin.commands.command import ELMO_HELP, Command, check_installed, positive
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.files.atomic import output_folder
+from allennlp_elmo_plugin.files.atomic import output_folder, write_text
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.text.corpus import find_files
 
@@ -63,8 +63,8 @@ class ElmoProbe(Command):
             results = {name: getattr(args, name) for name in settings}
             results.update(run(task, ElmoEmbedder(args.elmo), train, test))
             table = markdown(results)
-            (folder / "results.json").write_text(to_json(results), encoding="utf-8")
-            (folder / "results.md").write_text(table, encoding="utf-8")
+            write_text(folder / "results.json", to_json(results))
+            write_text(folder / "results.md", table)
             with suppress(ImportError):  # of matplotlib
                 draw(results, folder / "layers.png")
         print(table, end="")

@@ -22,7 +22,7 @@ from allennlp_elmo_plugin.commands.command import (
 )
 from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
 from allennlp_elmo_plugin.commands.elmo_vocab import write_vocabulary
-from allennlp_elmo_plugin.files.atomic import atomic_file, output_folder
+from allennlp_elmo_plugin.files.atomic import output_folder, write_text
 from allennlp_elmo_plugin.files.json_file import read_json_object, to_json
 from allennlp_elmo_plugin.files.locks import locked
 from allennlp_elmo_plugin.pretrained import file_names as names
@@ -184,7 +184,7 @@ def _start(args: argparse.Namespace) -> None:
             default = defaults.get(name, signature(KINDS[section]).parameters[key].default)
             if run[section].get(key) is None:
                 run[section][key] = default
-        (new / names.TRAINING_FILE).write_text(to_json(run) + "\n", "utf-8")
+        write_text(new / names.TRAINING_FILE, to_json(run) + "\n")
 
 
 def _read_size(name: str) -> dict[str, Any]:
@@ -241,8 +241,8 @@ def _resume(args: argparse.Namespace) -> None:
             )
         part[key] = value
     if to_json(run) != before:
-        with locked(args.output / ".lock"), atomic_file(path) as staged:
-            Path(staged).write_text(to_json(run) + "\n", "utf-8")
+        with locked(args.output / ".lock"):
+            write_text(path, to_json(run) + "\n")
 
 
 def _place(run: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:

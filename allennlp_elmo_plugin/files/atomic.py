@@ -39,6 +39,12 @@ def atomic_file(path: PathLike, wait: bool = False, staging: Path | None = None)
         sync_folder(folder)
 
 
+def write_text(path: PathLike, text: str, errors: str = "strict") -> None:
+    """Write a text atomically: UTF-8 with line feeds, on all systems."""
+    with atomic_file(path) as staged:
+        Path(staged).write_text(text, "utf-8", errors, newline="\n")
+
+
 def check_writable(path: PathLike) -> None:
     """Raise an `OSError` unless `atomic_file` can write this file; call it before long work."""
     target = os.path.abspath(path)

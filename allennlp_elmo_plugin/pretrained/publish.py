@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from allennlp_elmo_plugin.files.atomic import write_text
 from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel
 from allennlp_elmo_plugin.pretrained.model_card import model_card
@@ -29,4 +30,4 @@ def write_published(
         write_softmax(folder / names.SOFTMAX_FILE, model.softmax)
     if not (folder / names.CARD_FILE).exists():
         text = model_card(title, model, config, metrics, weights, precision)
-        (folder / names.CARD_FILE).write_text(text, encoding="utf-8")
+        write_text(folder / names.CARD_FILE, text)

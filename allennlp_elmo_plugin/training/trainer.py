@@ -13,7 +13,13 @@ import torch.distributed as dist
 
 from allennlp_elmo_plugin.arguments import check_above_zero, check_at_least, check_types
 from allennlp_elmo_plugin.exits import Terminated, noted_signals
-from allennlp_elmo_plugin.files.atomic import LateErrorFile, PathLike, atomic_file, output_folder
+from allennlp_elmo_plugin.files.atomic import (
+    LateErrorFile,
+    PathLike,
+    atomic_file,
+    output_folder,
+    write_text,
+)
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.tensors import read_checkpoint
 from allennlp_elmo_plugin.pretrained import file_names as names
@@ -228,8 +234,7 @@ class Trainer:
                     sums = [(name, state[p]["sum"]) for name, p in named if p in state]
                     write_adagrad_state(new / names.ADAGRAD_FILE, sums, self.n_batches)
         path = self.folder / f"metrics_epoch_{len(self.epochs) - 1}.json"
-        with atomic_file(path) as staged:
-            Path(staged).write_text(to_json(metrics), "utf-8")
+        write_text(path, to_json(metrics))
 
     def save(self) -> None:
         """Write the checkpoint atomically. All processes must call this."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from allennlp_elmo_plugin.files.atomic import LateErrorFile, atomic_file, output_folder
+from allennlp_elmo_plugin.files.atomic import LateErrorFile, atomic_file, output_folder, write_text
 from tests.support.testing import fork, limit_file_size, read_files
 
 NAMES = ("options", "weights", "vocabulary", "extra")
@@ -112,6 +112,11 @@ def test_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
     write_folder(tmp_path / "out", b"2")
     # Four files, two folders; the required file comes last.
     assert events == ["sync"] * 6 + ["vocabulary", "weights", "options", "sync"]
+
+
+def test_a_text_has_the_same_bytes_on_all_systems(tmp_path):
+    write_text(tmp_path / "text", "Łódź\n\n")
+    assert read_files(tmp_path) == {"text": "Łódź\n\n".encode()}
 
 
 def test_links_are_replaced_not_followed(tmp_path):

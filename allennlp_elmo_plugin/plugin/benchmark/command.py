@@ -13,7 +13,7 @@ from allennlp.common.tqdm import Tqdm
 
 from allennlp_elmo_plugin.commands.command import ELMO_HELP, Command, positive
 from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
-from allennlp_elmo_plugin.files.atomic import atomic_file
+from allennlp_elmo_plugin.files.atomic import write_text
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.locks import locked
 from allennlp_elmo_plugin.progress import progress_bar
@@ -89,8 +89,7 @@ class ElmoBenchmark(Command):
                 result = {"task": task, "model": model, "seed": seed}
                 result["digests"] = configuration.digests(task, model)
                 result.update(run.run(kind_of(task), params, folder, vectors))
-                with atomic_file(file) as staged:
-                    Path(staged).write_text(to_json(result), encoding="utf-8")
+                write_text(file, to_json(result))
                 shutil.rmtree(folder)
                 report.write_tables(output)
                 score = f"{MODELS[model]} {result['score']:.2f}"

@@ -11,7 +11,7 @@ import numpy as np
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.analysis.figures import figure
-from allennlp_elmo_plugin.files.atomic import atomic_file
+from allennlp_elmo_plugin.files.atomic import write_text
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.markdown import markdown_table
 from allennlp_elmo_plugin.plugin.benchmark.configuration import Configuration
@@ -61,8 +61,7 @@ def write_tables(output: Path) -> str:
     rows = summarize(read_runs(output))
     table = markdown(rows)
     for name, text in (("results.json", to_json(rows)), ("results.md", table)):
-        with atomic_file(output / name) as staged:
-            Path(staged).write_text(text, encoding="utf-8")
+        write_text(output / name, text)
     return table
 
 
