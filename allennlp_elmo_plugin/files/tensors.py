@@ -27,7 +27,10 @@ def read_checkpoint(path: str | os.PathLike[str], advice: str) -> Any:
 
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
-    """Return a state dict of floating-point tensors, mapped to memory if torch >= 1.6 wrote it."""
+    """
+    Return a state dict of floating-point tensors. If torch >= 1.6 wrote it, they are mapped to
+    memory, except on Windows, where the file could then not be removed.
+    """
     size, advice = os.path.getsize(path), "use weights that torch.save wrote from a state dict"
     try:
         if not os.path.isfile(path):
@@ -38,7 +41,8 @@ def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
                 if any(entry.compress_type for entry in archive.infolist()):
                     # Mapped, the numbers would be those of the compressed bytes.
                     raise ValueError("compressed, which torch.save never does")
-        values = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+        mmap = is_zip and os.name != "nt"
+        values = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except Exception as error:  # torch documents none of those that damaged files cause
         program = re.search(r"GLOBAL (\S+)", str(error))
         raise ValueError(
