@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -14,12 +15,17 @@ from allennlp_elmo_plugin.pretrained.file_names import PATTERNS
 logger = logging.getLogger(__name__)
 
 
+def is_address(name: str) -> bool:
+    """Return whether this is the address of a file or model, not a path such as `C://x`."""
+    return re.match(r"[\w+.-]{2,}://", name) is not None
+
+
 def cached_path(address: str) -> str:
     """
     Return the path of a file, after a download if it has an address. `hf://USER/MODEL`, a model on
     the Hugging Face Hub, is a folder. Without a connection, an earlier download is used at once.
     """
-    if "://" not in address:
+    if not is_address(address):
         return address
     try:
         if address.startswith("hf://"):
@@ -38,9 +44,13 @@ def _from_hub(address: str) -> str:
     except ImportError as error:
         raise ValueError("it needs huggingface_hub: pip install huggingface_hub") from error
     user, model, *file = address.removeprefix("hf://").split("/")
-    if file:
-        return huggingface_hub.hf_hub_download(f"{user}/{model}", "/".join(file))
-    return huggingface_hub.snapshot_download(f"{user}/{model}", allow_patterns=[*PATTERNS])
+    # `hf_hub_download` would try to connect for most of a minute.
+    patterns = ["/".join(file)] if file else [*PATTERNS]
+    folder = huggingface_hub.snapshot_download(f"{user}/{model}", allow_patterns=patterns)
+    path = os.path.join(folder, *file)
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{user}/{model} has no file {patterns[0]}")
+    return path
 
 
 def _through_cached_path(address: str) -> str | None:

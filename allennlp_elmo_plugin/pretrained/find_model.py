@@ -14,7 +14,7 @@ from allennlp_elmo_plugin.pretrained.checkpoints import LAYOUTS
 from allennlp_elmo_plugin.pretrained.checkpoints.bilm_tf import only_options
 from allennlp_elmo_plugin.pretrained.checkpoints.layout import ModelFiles
 from allennlp_elmo_plugin.pretrained.checkpoints.training_run import PUBLISHED_ADDRESS
-from allennlp_elmo_plugin.pretrained.downloads import cached_path
+from allennlp_elmo_plugin.pretrained.downloads import cached_path, is_address
 
 _BUNDLED = "tiny"
 BUNDLED_MODEL = Path(__file__).resolve().with_name(_BUNDLED)
@@ -113,7 +113,7 @@ def find_model(
 def _beside(name: str, file_name: str, default: str | None = None) -> str:
     """Return the path of the options that belong to weights, or the reverse."""
     path: str | Path | None
-    if "://" in name:
+    if is_address(name):
         path = default or names.name_beside(name)
     else:
         belonging = names.options_of if file_name == names.OPTIONS_FILE else names.weights_of
@@ -147,7 +147,7 @@ def find_file(value: str, file_name: str) -> str:
         if value == _BUNDLED:
             return str(BUNDLED_MODEL / file_name)
         value = _published(value, file_name)
-    if "://" in value:
+    if is_address(value):
         return cached_path(value)
     if not os.path.exists(value):
         hint = f"nor is it one of the models {list(SHORT_NAMES)}"

@@ -240,6 +240,7 @@ def test_errors_name_what_is_missing_and_the_archive(folder, downloads):
         torch.save({}, folder / "fairseq.pt")
     no_weights = "there is no weights.hdf5; a model is the folder or archive"
     for arguments, message in (
+        (("C://smal",), "^there is no C://smal; nor is it one of the models"),
         (("smal",), "^there is no smal; nor is it one of the models .*'small'"),
         ((str(folder), "nothing.hdf5"), "^there is no nothing.hdf5"),
         (("nowhere/options.json",), "^there is no nowhere/options.json"),
