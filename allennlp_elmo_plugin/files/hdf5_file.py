@@ -63,17 +63,18 @@ def open_weight_file(path: str | os.PathLike[str]) -> Iterator[Any]:
 
 def float_datasets(weight_file: Any) -> list[tuple[str, Any]]:
     """Return the datasets of floating-point numbers in a file, without following links."""
-    items: list[tuple[str | bytes, Any]] = []
+    items: list[tuple[str, Any]] = []
 
-    def add(*item: Any) -> None:
-        if len(items) == _MAX_OBJECTS or len(item[0]) > _MAX_NAME_LENGTH:
+    def add(name: str | bytes, item: Any) -> None:
+        if len(items) == _MAX_OBJECTS or len(name) > _MAX_NAME_LENGTH:
             text = f"more than {_MAX_OBJECTS:,} objects, or a name longer than {_MAX_NAME_LENGTH:,}"
             raise ValueError(text)
-        items.append(item)
+        if isinstance(name, bytes):  # It isn't UTF-8.
+            name = name.decode("utf-8", "surrogateescape")
+        items.append((name, item))
 
     weight_file.visititems(add)
-    # A name may not be UTF-8.
-    return [(os.fsdecode(name), item) for name, item in items if is_float(item)]
+    return [(name, item) for name, item in items if is_float(item)]
 
 
 def is_float(item: Any) -> bool:

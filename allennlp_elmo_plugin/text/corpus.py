@@ -28,7 +28,8 @@ def find_files(paths: PathOrPaths) -> list[Path]:
         pattern = glob.escape(name) if os.path.exists(name) else name
         if os.path.isdir(name):
             pattern = os.path.join(pattern, "*")
-        matches = sorted(glob.glob(pattern, recursive=True))
+        # In the same order on Windows
+        matches = sorted(glob.glob(pattern, recursive=True), key=lambda p: p.replace(os.sep, "/"))
         if not any(map(os.path.isfile, matches)):
             raise ValueError(
                 f"{name or repr(name)} does not exist, or has no text files (looked from "

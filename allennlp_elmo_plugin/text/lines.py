@@ -5,8 +5,10 @@ byte order mark at the start of a line is not part of its words.
 """
 
 import codecs
+import errno
 import gzip
 import io
+import logging
 import os
 import re
 import sys
@@ -16,6 +18,8 @@ from contextlib import contextmanager, suppress
 from typing import IO, Any, NamedTuple
 
 MAX_LINE_BYTES = 64 * 2**20  # A small compressed file can hold a line that fills the memory.
+
+logger = logging.getLogger(__name__)
 
 _GZIP = b"\x1f\x8b"
 _MARK_OF_LINE = re.compile(rb"^" + codecs.BOM_UTF8, re.MULTILINE)
@@ -37,6 +41,12 @@ class TextLines:
 
     def __init__(self, file: IO[Any], name: str = "") -> None:
         self.name = name or str(getattr(file, "name", "the input"))
+        encoding = getattr(file, "encoding", None) or "utf-8"
+        if not codecs.lookup(encoding).name.startswith("utf"):  # by default on Windows
+            logger.warning(
+                f"{self.name}: is read as {encoding}, as it was opened; if it is UTF-8, open it by "
+                'open(..., encoding="utf-8"), or give its path'
+            )
         self._stored: Any = file
         self._is_gzip = not hasattr(file, "encoding") and _start(file).startswith(_GZIP)
         self._file: Any = gzip.GzipFile(fileobj=file) if self._is_gzip else file
@@ -108,10 +118,11 @@ def not_utf8(name: str, number: int, error: UnicodeDecodeError) -> str:
     """Return the message about a line that isn't UTF-8."""
     is_utf16 = b"\0" in error.object or error.object.startswith((b"\xff\xfe", b"\xfe\xff"))
     encoding = "UTF-16" if is_utf16 else "ENCODING"
+    others = "" if is_utf16 else " (ENCODING: CP1252, CP1251 or another)"
     return (
         f"{name}, line {number}: byte 0x{error.object[error.start]:02x} is not UTF-8 "
-        f"({error.reason}); convert the file, if it is a text, by `iconv -f {encoding} -t UTF-8 "
-        f"FILE > NEW_FILE`{'' if is_utf16 else ' (ENCODING: CP1252, CP1251 or another)'}"
+        f"({error.reason}); if it is a text, save it as UTF-8 in an editor, or by `iconv -f "
+        f"{encoding} -t UTF-8 FILE > NEW_FILE`{others}"
     )
 
 
@@ -150,5 +161,7 @@ def open_lines(path: str | os.PathLike[str]) -> Iterator[TextLines]:
     if path == "-":
         yield TextLines(sys.stdin.buffer, "the standard input")
         return
+    if os.path.isdir(path):  # On Windows, `open` says that permission is denied.
+        raise IsADirectoryError(errno.EISDIR, "expected a file, found a folder", os.fspath(path))
     with open(path, "rb") as file:
         yield TextLines(file, os.fspath(path))

@@ -121,6 +121,20 @@ def test_a_text_that_changes_while_it_is_read(change, kind, tmp_path):
             list(iterator)
 
 
+def test_a_text_that_is_open_in_another_encoding_is_named(tmp_path, caplog):
+    """As `open` does by default on Windows."""
+    (tmp_path / "x").write_text("naïve\n", "utf-8")
+    for encoding in ("utf-8", "cp1250"):
+        assert not caplog.messages
+        with open(tmp_path / "x", encoding=encoding) as file:
+            list(TextLines(file))
+    (message,) = caplog.messages
+    assert "x: is read as cp1250, as it was opened; if it is UTF-8, open it by open(...," in message
+    with pytest.raises(IsADirectoryError, match="expected a file, found a folder"):
+        with open_lines(tmp_path):
+            pass
+
+
 def test_what_is_not_utf8_is_named():
     files = [io.BytesIO(b"good\nna\xefve\n"), io.BytesIO(gzip.compress(b"good\nna\xefve\n"))]
     files.append(io.TextIOWrapper(io.BytesIO(b"\xefve\n"), encoding="utf-8"))
