@@ -103,7 +103,10 @@ class Elmo(Command):
         resume = args.resume or args.num_shards > 1  # A shard continues with the others' parts.
         check_output(args.output_file, args.force or resume, resume)
         inputs = args.input_file, args.vocab_path, args.options_file, args.weight_file
-        if os.path.abspath(args.output_file) in map(os.path.abspath, filter(None, inputs)):
+        existing = filter(os.path.exists, map(os.fspath, filter(None, inputs)))
+        if os.path.exists(args.output_file) and any(
+            os.path.samefile(args.output_file, path) for path in existing
+        ):
             raise ValueError(f"{args.output_file} is an input, too; choose another output")
         model = {name: getattr(args, name) for name in _OF_MODEL}
         if args.vocab_path is not None:

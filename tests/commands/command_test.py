@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import re
 import shlex
 import signal
@@ -46,6 +47,8 @@ elmo-train text --validation text -o '' => argument -o/--output: is empty; ...
 elmo latin out --top => latin, line 2: byte 0xe9 is not UTF-8...
 elmo text old --top => old exists already; ...
 elmo old old --top -f => old is an input, too; choose another output
+elmo old OLD --top -f => OLD is an input, too; choose another output
+elmo run out --top => run: expected a file, found a folder
 elmo text elmo/weights.hdf5 --top -f --weight-file elmo/weights.hdf5 => elmo/weights.hdf5 is an ...
 elmo-export elmo elmo => The folder elmo is not empty; choose another output, or --force ...
 elmo-export elmo run -f => run is the folder of a training run; choose another output
@@ -81,6 +84,8 @@ def mistaken(tmp_path_factory):
         **dict.fromkeys(("old", "run/best.th"), ""),
     }.items():
         (folder / name).write_text(text, encoding="latin1")
+    if not (folder / "OLD").exists():  # the same file on Windows and macOS
+        os.link(folder / "old", folder / "OLD")
     return folder
 
 
