@@ -28,6 +28,7 @@ INSTALL_ALLENNLP = (
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the program. Return its exit status, unless a command ends it."""
+    exits.escape_output()
     arguments = sys.argv[1:] if arguments is None else arguments
     program = Path(sys.argv[0]).name
     if program == "__main__.py":

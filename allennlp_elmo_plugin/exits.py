@@ -1,12 +1,16 @@
 """End a command that can't finish: with one line for a mistake, or by a signal."""
 
 import atexit
+import errno
 import inspect
+import io
 import os
+import re
+import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -41,13 +45,16 @@ def run_or_end(
         ended = isinstance(error, Terminated)
         number, word = (signal.SIGTERM, "terminated") if ended else (signal.SIGINT, "interrupted")
         line = word + how_to_continue()
-    except BrokenPipeError:  # `| head` has read enough.
-        number, line = signal.SIGPIPE, ""
     except Exception as error:
-        message = mistake(error)
-        if message is None:
-            raise
-        line = f"error: {message}"
+        if _is_closed_pipe(error):  # `| head` has read enough.
+            number, line = getattr(signal, "SIGPIPE", 0), ""
+            if os.name == "nt" and sys.stdout is sys.__stdout__:  # which Python flushes at the end
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        else:
+            message = mistake(error)
+            if message is None:
+                raise
+            line = f"error: {message}"
     # The error no longer exists here, nor do the progress bars that it kept open.
     end_with(line, status, number)
 
@@ -71,6 +78,25 @@ def run_script(main: Callable[..., None], usage: str = "") -> None:
 
     mistakes = OSError, ValueError, ImportError
     run_or_end(work, lambda e: describe(e) if isinstance(e, mistakes) else None, str, 2)
+
+
+def _is_closed_pipe(error: Exception) -> bool:
+    # On Windows, it may also be an invalid argument, of no file.
+    named = getattr(error, "errno", None), getattr(error, "filename", None)
+    return isinstance(error, BrokenPipeError) or (os.name == "nt" and named == (errno.EINVAL, None))
+
+
+def escape_output() -> None:
+    """Print characters that the console's encoding lacks, such as cp1252, as escapes."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def joined(arguments: Iterable[str]) -> str:
+    """Return arguments as they are typed in a shell; those of Windows know no single quotes."""
+    if os.name != "nt":
+        return shlex.join(arguments)
+    return " ".join(a if re.fullmatch(r"[\w.:/\\=+-]+", a) else f'"{a}"' for a in arguments)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The program `allennlp-elmo-plugin`."""
 
+import io
 import json
 import signal
 import subprocess
@@ -64,6 +65,14 @@ def test_activate(option, before, after, capsys):
     assert "to change that" not in printed
     assert main([option]) == main([]) == 0
     assert file.read_bytes() == after.encode()
+
+
+def test_what_the_console_lacks_is_escaped(tmp_path, monkeypatch):
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, "cp1252", write_through=True))
+    monkeypatch.setenv("HOME", str(tmp_path / "Łódź"))
+    main([])
+    assert b"\\u0141\xf3d\\u017a" in printed.getvalue()
 
 
 @pytest.mark.parametrize("version", [None, "2.9.0"])

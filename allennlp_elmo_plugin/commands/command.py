@@ -8,7 +8,6 @@ import functools
 import importlib
 import inspect
 import pkgutil
-import shlex
 import sys
 import tarfile
 import warnings
@@ -23,7 +22,7 @@ from typing import Any, NoReturn
 import torch
 
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.exits import describe, end_with, printable, run_or_end
+from allennlp_elmo_plugin.exits import describe, end_with, joined, printable, run_or_end
 from allennlp_elmo_plugin.pretrained.find_model import SHORT_NAMES
 from allennlp_elmo_plugin.progress import progress_bar, progress_of_command
 from allennlp_elmo_plugin.text.corpus import find_files
@@ -93,7 +92,7 @@ class Command:
 
         def how_to_continue() -> str:
             options = self.resume(args)
-            arguments = printable(shlex.join([*(options or []), *sys.argv[2:]]))
+            arguments = printable(joined([*(options or []), *sys.argv[2:]]))
             return "" if options is None else f"; continue with: {prog} {arguments}"
 
         if args.debug:

@@ -3,7 +3,6 @@
 import functools
 import json
 import logging
-import shlex
 import sys
 import traceback
 from pathlib import Path
@@ -14,7 +13,7 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
-from allennlp_elmo_plugin.exits import describe, run_or_end
+from allennlp_elmo_plugin.exits import describe, joined, run_or_end
 from allennlp_elmo_plugin.files.atomic import NO_ROOM
 from allennlp_elmo_plugin.plugin.training.run_folder import is_language_model, is_trained
 from allennlp_elmo_plugin.pretrained.file_names import ARCHIVE_FILE, METRICS_FILE
@@ -93,7 +92,7 @@ def _how_to_continue(folder: Path) -> str:
     name = f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name
     is_saved = is_trained(folder)
     words = [word for word in sys.argv[1:] if word not in ("-f", "--force", "-r", "--recover")]
-    command = f"{name} {shlex.join(words + ['--recover'] * is_saved)}"
+    command = f"{name} {joined(words + ['--recover'] * is_saved)}"
     start = "; continue with" if is_saved else " before anything was saved; start again with"
     return f"{start}: {command}"
 
