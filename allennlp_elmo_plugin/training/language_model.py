@@ -128,7 +128,9 @@ class LanguageModel(torch.nn.Module):
         self.n_predicted_words = 0
         """Words, sentence ends included, that each direction predicted for the last metrics."""
         sampler = self.softmax.sampler
-        self._warn = SampledSoftmaxWarnings(sampler) if sampler and rank() == 0 else None
+        self._warn = None
+        if sampler and rank() == 0:
+            self._warn = SampledSoftmaxWarnings(sampler, self._special_ids.values())
         # LSTM states and the number of the last window, in training (`True`) and evaluation
         self._carried = {True: CarriedState(), False: CarriedState()}
         self._last_window: dict[bool, int | None] = {True: None, False: None}

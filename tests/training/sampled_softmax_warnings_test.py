@@ -34,3 +34,14 @@ def test_a_word_that_is_drawn_less_often_than_uniformly_is_too_rare(word, is_war
     """Word k has the probability ln(1 + 1 / (k + 1)) / ln(301); 1 / 300 is between these two."""
     SampledSoftmaxWarnings(LogUniformSampler(300, 20))(torch.full((2**14,), word))
     assert ("not in the order" in caplog.text) == is_warned_of
+
+
+@pytest.mark.parametrize("special_ids, is_warned_of", [((), False), ((1, 2), True)])
+def test_sentence_ends_and_unknown_words_do_not_hide_a_wrong_order(
+    special_ids, is_warned_of, caplog
+):
+    """They are a third of a text whose vocabulary is small, and first in any order."""
+    warn = SampledSoftmaxWarnings(LogUniformSampler(300, 20), special_ids)
+    for _ in range(2**10):
+        warn(torch.tensor([1, 2] * 5 + [150] * 20))
+    assert ("not in the order" in caplog.text) == is_warned_of
