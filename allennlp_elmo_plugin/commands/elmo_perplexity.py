@@ -1,7 +1,7 @@
 """The subcommand `elmo-perplexity` measures a language model on a text."""
 
 import argparse
-from pathlib import Path
+from typing import Any
 
 from allennlp_elmo_plugin.analysis.sentence_probabilities import write_scores
 from allennlp_elmo_plugin.commands.command import (
@@ -26,12 +26,13 @@ class ElmoPerplexity(Command):
     """
     Measure the perplexity of a text under a language model.
 
-      allennlp-elmo-plugin elmo-perplexity my_elmo heldout.txt
+      %(prog)s my_elmo heldout.txt
 
     prints what validation during training, and `allennlp evaluate`, give: the perplexity of both
-    directions together and of each, and the share of unknown words. MODEL needs its softmax.
+    directions together and of each, and the share of unknown words. MODEL needs its softmax. Each
+    TEXT has a column; a folder or a glob in quotes is one text.
 
-      allennlp-elmo-plugin elmo-perplexity my_elmo sentences.txt --scores scores.tsv
+      %(prog)s my_elmo sentences.txt --scores scores.tsv
 
     writes a row for each line instead: its natural log-probability, as the mean of the directions
     and of each, and its perplexity. Each sentence starts without context.
@@ -69,18 +70,25 @@ class ElmoPerplexity(Command):
         if args.batch_size:
             settings["batch_size"] = args.batch_size
         options = model.options
-        text = TextBatches(
-            args.text,
-            model.words,
-            max_characters_per_token=options.max_characters_per_token,
-            bidirectional=options.bidirectional,
-            drop_last=False,
-            device=device,
-            **settings,
-        )
+        texts = {
+            path: TextBatches(
+                path,
+                model.words,
+                max_characters_per_token=options.max_characters_per_token,
+                bidirectional=options.bidirectional,
+                drop_last=False,
+                device=device,
+                **settings,
+            )
+            for path in args.text
+        }
         # Evaluation never samples.
         trained = LanguageModel(options.to_dict(), model.words, pretrained=model, num_samples=0)
-        metrics = evaluate(trained.to(device), text)
-        # Perplexities of other batch sizes can't be compared with these.
-        counts = {"predicted_words": trained.n_predicted_words, "batch_size": text.batch_size}
-        print(metrics_table({Path(args.text[0]).name: {**metrics, **counts}}))
+        columns: dict[str, dict[str, Any]] = {}
+        for path, text in texts.items():
+            columns[path] = {**evaluate(trained.to(device), text)}
+            # Perplexities of other batch sizes can't be compared with these.
+            columns[path].update(
+                predicted_words=trained.n_predicted_words, batch_size=text.batch_size
+            )
+        print(metrics_table(columns))
