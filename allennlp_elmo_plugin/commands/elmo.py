@@ -31,7 +31,8 @@ class Elmo(Command):
     Write the layers of a pretrained language model for sentences to HDF5.
 
     The file appears when it is complete. It has a dataset for each sentence, named by the number of
-    its line ("0", "1", ...), and "sentence_to_index", a JSON object that maps sentences to names.
+    its line ("0", "1", ...; read them by number, as HDF5 lists "10" before "2"), and
+    "sentence_to_index", a JSON object that maps sentences to names.
 
     The text is embedded in parts of 32,768 words, which are kept in the folder output_file.parts:
     after a kill or a full disk, --resume continues. With --num-shards N, N processes with the same

@@ -16,8 +16,9 @@ class ElmoNearest(command.Command):
       allennlp elmo-nearest bank text.txt --layers layers.hdf5
 
     For the word in a query, show the occurrences in a text whose vectors are most similar to that
-    of the query, each with its similarity (from -1 to 1) and its context. Without --query, the
-    occurrences are divided into two groups, and the one in the middle of each group is a query.
+    of the query, each with its similarity, the cosine (-1 to 1) of their vectors less the mean of
+    all, and its context. Without --query, the occurrences are divided into two groups, and the one
+    in the middle of each group is a query.
     """
 
     name = "elmo-nearest"

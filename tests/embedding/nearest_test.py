@@ -1,6 +1,7 @@
 """Neighbours of a word: with a random model where numbers don't matter, with `tiny` for senses."""
 
 import io
+import re
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from allennlp_elmo_plugin.embedding import nearest as nearest_module
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.embedding.nearest import Neighbours, Occurrence
+from tests.conftest import REPOSITORY_ROOT
 from tests.support.testing import write_random_elmo
 
 RIVER = [
@@ -111,6 +113,25 @@ def test_vectors_of_a_file(embedder, tmp_path):
         places, _ = nearest_module.sample_occurrences("bank", other, 2)
         with pytest.raises(ValueError, match="top: key . doesn't have the 1 words of line [13]"):
             nearest_module.read_vectors(path, places)
+
+
+def test_the_numbers_of_the_readme():
+    """By the formula of the documentation, from vectors that everyone can make."""
+    code = re.search(
+        'text = """(.*?)"""', (REPOSITORY_ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    sentences = [line.split() for line in code[1].splitlines()]
+    tops = ElmoEmbedder("tiny").embed_batch(sentences, "top")
+    vectors = np.stack([top[s.index("play")] for top, s in zip(tops, sentences)])
+
+    def cosines(vectors, query, others):
+        vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        return [f"{vectors[query] @ vectors[other]:.2f}" for other in others]
+
+    assert cosines(vectors, 0, (4, 2)) == ["0.97", "0.95"]
+    vectors -= vectors.sum(0) / (len(vectors) + 5)
+    assert cosines(vectors, 0, (4, 2)) == ["0.90", "0.86"]
+    assert cosines(vectors, 3, (5, 1)) == ["0.51", "0.43"]
 
 
 @pytest.mark.parametrize("seed", [9, 14, 18])
