@@ -27,6 +27,7 @@ class Embedder:
         """
         settings = "average" if output_layer == -1 else "all", 4096, self.batch_size
         sentences = check_sentences(split_letters(sents))
+        self._embedder.warn_of_text(sentences)
         arrays = dict(self._embedder.embed_all(sentences, *settings))
         if output_layer not in (-1, -2):
             arrays = {i: array[output_layer].copy() for i, array in arrays.items()}

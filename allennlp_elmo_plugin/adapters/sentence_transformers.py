@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 import torch
 
 from allennlp_elmo_plugin.embedding.batches import POOLINGS, Pooling
-from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
+from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder, split_text
 from allennlp_elmo_plugin.files.atomic import PathLike
 
 _FILE = "encode.json"
@@ -36,7 +36,8 @@ class ElmoSentences(torch.nn.Module):
         self._settings: dict[str, Any] = {"pooling": pooling, "layers": layers}
 
     def tokenize(self, texts: list[str], **_: Any) -> dict[str, Any]:
-        vectors = self._embedder.encode(texts, **self._settings, show_progress_bar=False)
+        options: Any = {"tokenizer": split_text, "show_progress_bar": False}
+        vectors = self._embedder.encode(texts, **self._settings, **options)
         return {"sentence_embedding": torch.from_numpy(vectors)}
 
     def forward(self, features: dict[str, Any]) -> dict[str, Any]:

@@ -55,4 +55,6 @@ class ElmoModel:
 
     def _start(self, texts: Sentences, warmup: bool) -> list[list[str]]:
         self._embedder.elmo_bilm.initial_state = "settled" if warmup else "zero"
-        return check_sentences(split_letters(texts))
+        sentences = check_sentences(split_letters(texts))
+        self._embedder.warn_of_text(sentences)
+        return sentences

@@ -25,7 +25,8 @@ from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.exits import describe, end_with, joined, printable, run_or_end
 from allennlp_elmo_plugin.pretrained.find_model import SHORT_NAMES
 from allennlp_elmo_plugin.progress import progress_bar, progress_of_command
-from allennlp_elmo_plugin.text.corpus import find_files
+from allennlp_elmo_plugin.text.checks import check_text
+from allennlp_elmo_plugin.text.corpus import find_files, name_of, read_text
 from allennlp_elmo_plugin.text.lines import SentenceLine, open_lines
 
 ELMO_HELP = (
@@ -206,6 +207,7 @@ def embedder(args: argparse.Namespace) -> ElmoEmbedder:
 def read_lines(paths: list[str]) -> Iterator[tuple[Path, SentenceLine]]:
     """Yield the lines of all files, each with its file, and show a progress bar."""
     files = find_files(paths)
+    check_text(name_of(files), read_text(files, "replace"), None)
     total = sum(file.stat().st_size for file in files)
     with progress_bar(total=total, unit="B", unit_scale=True, desc="reading") as bar:
         for file in files:

@@ -11,7 +11,7 @@ from allennlp_elmo_plugin.files.atomic import PathLike, output_folder
 from allennlp_elmo_plugin.pretrained.file_names import VOCABULARY_FILE
 from allennlp_elmo_plugin.progress import counted, progress_bar
 from allennlp_elmo_plugin.text.checks import check_words
-from allennlp_elmo_plugin.text.corpus import PathOrPaths, find_files, read_text
+from allennlp_elmo_plugin.text.corpus import PathOrPaths, find_files, name_of, read_text
 from allennlp_elmo_plugin.text.vocabulary import (
     IGNORED_WORD,
     SPECIAL_WORDS,
@@ -91,8 +91,7 @@ def write_vocabulary(
         for text in read_text(files, encoding_errors, update=bar.update):
             counts.update(text.split())
             n_sentences += text.count(b"\n")
-    names = ", ".join(map(str, files[:3])) + (", ..." if len(files) > 3 else "")
-    check_words(names, counts, n_sentences)
+    check_words(name_of(files), counts, n_sentences)
     left_out = {word.encode() for word in (*SPECIAL_WORDS, IGNORED_WORD)}
     kept: list[Any] = sorted(
         item for item in counts.items() if item[1] >= min_count and item[0] not in left_out

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import IO, Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -30,6 +31,9 @@ from allennlp_elmo_plugin.text.lines import TextLines, open_lines, split_words
 logger = logging.getLogger(__name__)
 
 DEFAULT_INITIAL_STATE: InitialState = "settled"
+
+_WARNED: WeakSet["ElmoEmbedder"] = WeakSet()
+"""Those that have warned of their text. It is no attribute, on which pickles would depend."""
 
 
 class ElmoEmbedder(BatchEmbedder):
@@ -143,14 +147,12 @@ class ElmoEmbedder(BatchEmbedder):
             raise ValueError('got a table: pass its column of sentences, such as table["text"]')
         if pooling not in POOLINGS:
             raise ValueError(f"pooling is {pooling!r}; give one of {tuple(POOLINGS)}")
-        split = tokenizer or (lambda text: split_words(text.encode("utf-8", "ignore")))
+        split = tokenizer or split_text
         words = check_sentences(split(s) if isinstance(s, str) else s for s in sentences)
         if not all(words):
             n_empty = sum(not sentence for sentence in words)
             logger.warning(f"{n_empty:,} of {len(words):,} sentences have no words: rows of zeros")
-        start = words[:1000]
-        counts = Counter(word.encode("utf-8", "ignore") for each in start for word in each)
-        check_words("encode", counts, len(start), self.elmo_bilm.max_characters)
+        self.warn_of_text(words, "" if tokenizer else "Pass strings and a `tokenizer`, or put")
         axes = [self.elmo_bilm.num_layers] if layers == "all" else []
         vectors = np.zeros((len(words), *axes, self.elmo_bilm.get_output_dim()), "float32")
         with nullcontext() if show_progress_bar else progress_of_command(quiet=True):
@@ -160,6 +162,15 @@ class ElmoEmbedder(BatchEmbedder):
             lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
             vectors /= np.maximum(lengths, np.finfo("float32").tiny)
         return torch.from_numpy(vectors) if convert_to_tensor else vectors
+
+    def warn_of_text(self, sentences: list[list[str]], how: str = "") -> None:
+        """Do what `check_words` does with the first sentences, unless there was a warning."""
+        if self not in _WARNED:
+            start = sentences[:1000]
+            counts = Counter(word.encode("utf-8", "ignore") for each in start for word in each)
+            width = self.elmo_bilm.max_characters
+            if check_words("the text", counts, len(start), width, how or "Put"):
+                _WARNED.add(self)
 
     @staticmethod
     def similarity(embeddings1: Any, embeddings2: Any) -> torch.Tensor:
@@ -199,8 +210,8 @@ class ElmoEmbedder(BatchEmbedder):
             for neighbours in ElmoEmbedder().nearest("bank", sentences):
                 print(neighbours)
 
-        The similarity is the cosine of the vectors of the top layer, after their mean is
-        subtracted. Equal sentences count once.
+        The similarity is the cosine of the vectors of the top layer, from which the mean of those
+        of all occurrences, and of five zero vectors, is subtracted. Equal sentences count once.
         """
         self._check_not_carried()
         vectors_of = partial(embed_word, self, output_format="top")
@@ -249,3 +260,8 @@ class ElmoEmbedder(BatchEmbedder):
     def _check_not_carried(self) -> None:
         if self.elmo_bilm.initial_state == "carried":
             raise ValueError('"carried" states make vectors that can\'t be compared; use "settled"')
+
+
+def split_text(text: str) -> list[str]:
+    """Return the words of a sentence, by the rules of `text/lines.py`."""
+    return split_words(text.encode("utf-8", "ignore"))

@@ -5,7 +5,7 @@ import hashlib
 import os
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,11 @@ def find_files(paths: PathOrPaths) -> list[Path]:
         names = ", ".join(map(str, files))
         raise ValueError(f"There is no text to read: {names} is empty")
     return files
+
+
+def name_of(files: Sequence[Path]) -> str:
+    """Return what messages call a text of these files."""
+    return ", ".join(map(str, files[:3])) + (", ..." if len(files) > 3 else "")
 
 
 def digests(files: Iterable[Path]) -> dict[str, str]:

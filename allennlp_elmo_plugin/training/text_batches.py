@@ -15,7 +15,7 @@ import torch
 from allennlp_elmo_plugin.arguments import check_at_least, check_types
 from allennlp_elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN
 from allennlp_elmo_plugin.text.checks import check_text
-from allennlp_elmo_plugin.text.corpus import PathOrPaths, digests, find_files, read_text
+from allennlp_elmo_plugin.text.corpus import PathOrPaths, digests, find_files, name_of, read_text
 from allennlp_elmo_plugin.text.windows import Window, WindowStream
 from allennlp_elmo_plugin.text.word_ids import WordIds
 
@@ -100,7 +100,7 @@ class TextBatches:
         if self.encoding_errors not in ("strict", "replace"):
             raise ValueError(f"encoding_errors is {self.encoding_errors!r}; use strict or replace")
         self.files = find_files(self.paths)
-        self.name = ", ".join(map(str, self.files[:3])) + (", ..." if len(self.files) > 3 else "")
+        self.name = name_of(self.files)
         if self.words is not None and not isinstance(self.words, Mapping):
             self.words = {word: index for index, word in enumerate(self.words)}
         self._n_rows = self.batch_size * self.world_size  # of all processes together

@@ -32,6 +32,14 @@ def test_a_saved_module_contains_the_model(folder, tmp_path, settings):
         assert each.get_sentence_embedding_dimension() == expected.shape[1]
 
 
+def test_a_text_that_is_not_tokenised(folder, caplog):
+    module = ElmoSentences(folder)
+    for _ in range(2):
+        module.tokenize(["They play on the beach.", "A play."])
+    (record,) = caplog.records
+    assert record.message.endswith(" such as 'beach.'. Put spaces between words and punctuation.")
+
+
 @pytest.mark.parametrize("settings", CHOICES)
 def test_a_sentence_transformer(folder, tmp_path, settings):
     library = pytest.importorskip("sentence_transformers")

@@ -63,6 +63,13 @@ def test_strings_are_read_letter_by_letter_and_numbers_are_pythons(model):
         assert json.loads(json.dumps(list(vectors[0]))) == vectors[0].tolist()
 
 
+def test_a_text_that_is_not_tokenised(model, caplog):
+    for _ in range(2):
+        model.get_elmo_vectors([["It", "rained."]])
+        model.get_elmo_vector_average([["It", "rained."]])
+    assert "1 of 2 words end with punctuation" in caplog.text and len(caplog.records) == 1
+
+
 def test_a_language_model_is_refused():
     with pytest.raises(ValueError, match="elmo-import and bidirectional_lm"):
         ElmoModel().load("tiny", full=True)

@@ -259,7 +259,7 @@ def mistake(capsys, *arguments):
     return line
 
 
-def test_mistakes(data, trained, tmp_path, capsys, monkeypatch):
+def test_mistakes(data, trained, tmp_path, capsys, caplog):
     """One line, and nothing is written."""
     whole, _, (text, *options) = trained
     new = ["-o", tmp_path / "new", text, "--validation", text]
@@ -317,6 +317,7 @@ def test_mistakes(data, trained, tmp_path, capsys, monkeypatch):
     ):
         assert message in mistake(capsys, *arguments), arguments
     assert not (tmp_path / "new").exists()
+    assert f"{text}: 100% of its sentences are in the training text" in caplog.text
 
 
 def test_what_a_resumed_run_refuses(trained, tmp_path, capsys, monkeypatch):
@@ -388,6 +389,17 @@ def test_other_commands_take_the_folder(trained, data, tmp_path, capsys):
         assert f"{best[f'validation_{kind}perplexity']:,.2f}" in printed
     assert f"{best['validation_unknown_words']:.2%}" in printed
     assert printed.split()[-2:] == ["batch_size", "4"]
+    other = tmp_path / "other.txt"
+    other.write_text("w1 w2 w3\n" * 9)
+    tables = []
+    for texts in ([arguments[0], other], [arguments[0]], [other]):
+        main(["elmo-perplexity", str(folder), *map(str, texts)])
+        tables.append(
+            [line.split()[-len(texts) :] for line in capsys.readouterr().out.splitlines()]
+        )
+    both, *alone = tables
+    assert both[0] == [str(arguments[0]), str(other)]
+    assert both == [[*first, *second] for first, second in zip(*alone, strict=True)]
     layers = ElmoEmbedder(str(folder)).embed_sentence(["w1", "w2"])
     assert layers.shape == (3, 2, 16)
     export(str(folder), tmp_path / "exported")

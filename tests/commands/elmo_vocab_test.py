@@ -66,4 +66,4 @@ def test_words_are_chosen_by_their_counts(options, n_unknown, kept, tmp_path, ca
         file.write_text("b, b, a <S>\nb, c </S> !!!MAXTERMID\n", encoding="utf-8")
     vocabulary = make_vocabulary(files, tmp_path / "out", **options)
     assert dict(vocabulary) == {"<S>": 12, "</S>": 12, "<UNK>": n_unknown, **kept}
-    assert f"{files[2]}, ...: is this text tokenised?" in caplog.text
+    assert f"{files[2]}, ...: has 8 marks of sentences, such as <S>." in caplog.text

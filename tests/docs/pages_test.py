@@ -39,7 +39,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 PAGES.append(ROOT / "allennlp_elmo_plugin" / "pretrained" / "tiny" / "README.md")
-BLOCK = re.compile(r"(?:<!-- (not run|file): (.*) -->\n)?^```(\w*)\n(.*?)^```$", re.M | re.S)
+BLOCK = re.compile(r"(?:<!-- (not run|file): ([^\n]*) -->\n)?^```(\w*)\n(.*?)^```$", re.M | re.S)
 TASKS = {"SRL": "srl", "NER": "ner.txt", "COREF": "coref.gold_conll", "SNLI": "snli.jsonl"}
 OPTIONAL = ("accelerate", "datasets", "fugashi", "gensim", "lightning", "pandas")
 OPTIONAL += ("sentence_transformers",)
@@ -95,6 +95,21 @@ def test_what_a_page_shows_works(page, folder, monkeypatch):
         except (Exception, SystemExit) as error:
             line = text[: match.start()].count("\n") + 1
             pytest.fail(f"{page}, line {line}: {type(error).__name__}: {error}")
+
+
+def test_raw_text_is_tokenised_and_divided(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    raw = "They play on\nthe beach, again!  Why?\n\nA heading\n\n" + "The end of (1). " * 20
+    Path("raw.txt").write_text(raw, encoding="utf-8")
+    page = (ROOT / "docs" / "pretraining.md").read_text(encoding="utf-8")
+    (code,) = (block[4] for block in BLOCK.finditer(page) if "raw.txt" in block[4])
+    names = {}
+    exec(code, names)
+    for file in names["files"]:
+        file.close()
+    parts = [Path(f"my_{part}.txt").read_text().splitlines() for part in ("valid", "test", "train")]
+    assert parts[0] == ["They play on the beach , again !", "The end of ( 1 ) ."]
+    assert parts[1][0] == "Why ?" and parts[2][0] == "A heading" and len(parts[2]) == 19
 
 
 def lacks_package(code):

@@ -152,13 +152,20 @@ def test_arguments_that_sentence_transformers_has(files, capfd, monkeypatch):
         assert ("embedding: 100%" in capfd.readouterr().err) == show
 
 
-@pytest.mark.parametrize("sentences", [["Well, it rained, again."], [["Well,", "it", "rained"]]])
+@pytest.mark.parametrize("sentences", [["They play on the beach."], [["Well,", "it", "rained"]]])
 def test_a_text_that_is_not_tokenised(sentences, caplog):
     embedder = ElmoEmbedder("tiny")
     embedder.encode(["Well , it rained ."])
     assert not caplog.text
-    embedder.encode(sentences)
-    assert "encode: is this text tokenised?" in caplog.text
+    for _ in range(2):
+        embedder.encode(sentences)
+    (record,) = caplog.records
+    assert record.message.startswith("the text: is this text tokenised?")
+    assert record.message.endswith(
+        "Pass strings and a `tokenizer`, or put spaces between words and punctuation."
+    )
+    embedder.encode(sentences, tokenizer=str.split)
+    assert len(caplog.records) == 1
 
 
 def test_pickles_do_not_depend_on_use():

@@ -3,7 +3,7 @@
 import pytest
 
 from allennlp_elmo_plugin import ElmoEmbedder
-from allennlp_elmo_plugin.text.checks import check_text
+from allennlp_elmo_plugin.text.checks import check_held_out, check_text
 from allennlp_elmo_plugin.text.lines import join_lines
 from tests.support.testing import write_random_elmo
 
@@ -33,7 +33,22 @@ def assert_warned(caplog, expected):
         (", , a\n", []),  # commas by themselves
         ("மலையாளத்தில் எழுதப்பட்ட வாக்கியம் .\n" * 30, []),  # long words
         (JAPANESE, WARNINGS),
-        ("a, b c\n" * 30, ["a.txt: is this text tokenised? 30 of 90 words end with a comma."]),
+        (
+            "a, b c\n" * 30,
+            ["a.txt: is this text tokenised? 30 of 90 words end with punctuation, such"],
+        ),
+        ("They play on the beach.\n", ["a.txt: is this text tokenised? 1 of 5 words end with pun"]),
+        ("Who is он?\nОн пришёл домой!\n", ["a.txt: is this text tokenised? 2 of 6 words end"]),
+        ("He works at Acme Corp.\nThe U.S. , etc. , Mr. X .\n", []),
+        ("Prices rose sharp. .\n" * 3, []),
+        (
+            "<S> It rained . </S>\n" * 3,
+            ["a.txt: has 6 marks of sentences, such as <S>. Leave them"],
+        ),
+        ("<s> It rained . </s>\n" * 3, ["a.txt: has 6 marks of sentences"]),
+        ("The mark <S>\n" + "a b\n" * 200, []),
+        ('{"text": "It rained."}\n' * 3, ["a.txt: are these lines of JSON? Give the words"]),
+        ('{"text":"It","label":1}\n' * 3, ["a.txt: are these lines of JSON? Give the words"]),
         (f"и {LONG} .\n" * 3, ["a.txt: 3 of 9 words have more than 48 bytes."]),
         (f"a {LONG}\n" + "a b\n" * 4999, []),  # one address in a text
         ("\n\n", []),
@@ -55,12 +70,26 @@ def test_the_limit_is_the_models(caplog):
 
 @pytest.mark.parametrize("n_known", [7, 8])
 def test_another_vocabulary(n_known, caplog):
+    """Words that the text has once are in no vocabulary of `--min-count 2`."""
     ids = {word: number for number, word in enumerate(["<S>", "</S>", "<UNK>", *"абвгде"])}
     texts = "а б б\n".encode() * n_known, b"x y z\n" * 2, b"x y z\n" * 99
     check_text("a.txt", texts, None, ids)  # It reads the first two.
     message = "a.txt: 22% of its words count as <UNK>, as they are not in the vocabulary of 9 "
-    message += "words, which begins with а, б, в, г, д. "
+    message += "words, which begins with а, б, в, г, д. Is it that of another text?"
     assert_warned(caplog, [message] if n_known == 7 else [])
+    caplog.clear()
+    check_text("a.txt", [b"Each word occurs once .\n"], None, ids)
+    assert_warned(caplog, [])
+
+
+def test_held_out_sentences_that_are_trained_on(caplog):
+    """Except short lines, such as headings, and a few others."""
+    lines = [f"This is the sentence number {number} .\n".encode() for number in range(100)]
+    heading = [b"= Early life =\n"] * 50
+    for n_common, expected in ((10, []), (11, ["a.txt: 11% of its sentences are in the trai"])):
+        training = b"".join([*lines[:n_common], *heading]), b"Another one .\n"
+        check_held_out("a.txt", [b"".join(lines + heading)], training)
+        assert_warned(caplog, expected)
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
@@ -71,7 +100,7 @@ def test_training_and_embedding_warn_once(tmp_path, caplog, shuffle):
 
     path = tmp_path / "a.txt"
     path.write_text(JAPANESE, encoding="utf-8")
-    for characters, expected in ((50, WARNINGS), (None, [])):
+    for characters, expected in ((50, WARNINGS), (None, WARNINGS[:1])):
         reader = TruncatedBpttLmReader(2, 5, characters, shuffle_sentences=shuffle)
         for epoch, skip in ((0, 0), (1, 0), (0, 1)):
             assert list(reader.text_batches(path).batches(epoch, skip))
