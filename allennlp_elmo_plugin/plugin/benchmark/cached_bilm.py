@@ -3,6 +3,7 @@
 import math
 import os
 import tempfile
+import weakref
 from pathlib import Path
 from shutil import disk_usage
 from typing import Any
@@ -22,6 +23,7 @@ class Vectors:
 
     def __init__(self, folder: Path | None = None) -> None:
         self._file: Any = tempfile.TemporaryFile(dir=folder)
+        weakref.finalize(self, self._file.close)
         self._places: dict[tuple[Any, ...], tuple[int, tuple[int, ...]]] = {}
 
     def add(self, key: tuple[Any, ...], layers: np.ndarray) -> None:
