@@ -9,10 +9,14 @@ import os
 # AllenNLP's trainer crawl, and a process that has had several cannot be forked.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import collections
 import functools
+import hashlib
 import logging
 import re
+import shutil
 import signal
+import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,11 +25,6 @@ from hypothesis import HealthCheck, settings
 
 import allennlp_elmo_plugin  # noqa: F401
 from allennlp_elmo_plugin import exits
-
-if os.environ.get("TRITON_INTERPRET") == "1":
-    from tests.support.interpreter import mend
-
-    mend()
 
 # A shell starts background jobs with SIGINT ignored. Tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -67,9 +66,39 @@ else:
         return _Module.from_parent(parent, path=module_path)
 
 
-def pytest_collection_modifyitems(items):
-    """Start with the longest test, with which one worker would otherwise end alone."""
+def pytest_report_header():
+    return f"tests in turns: those of commit {_commit():.7}"
+
+
+@functools.cache
+def _commit():
+    """The newest commit, or zeros where there is no repository."""
+    command = ["git", "-C", REPOSITORY_ROOT, "rev-parse", "HEAD"]
+    found = subprocess.run(command, capture_output=True, text=True) if shutil.which("git") else None
+    return found.stdout.strip() if found and found.returncode == 0 else "0" * 40
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """
+    Make all tests `in_turns(n)` nightly, except every n-th of a module, from one on that the commit
+    chooses. At night, modules and their tests are in an order that it chooses. Start with the
+    longest test, with which one worker would otherwise end alone.
+    """
+    places = collections.Counter()
+    for item in items:
+        for mark in item.iter_markers("in_turns"):
+            name = item.path.name
+            places[name] += 1
+            if (places[name] + int(_commit(), 16) + len(name)) % mark.args[0]:
+                item.add_marker("nightly")
+    if config.getoption("--hypothesis-profile") == "nightly":
+        items.sort(key=lambda item: [_digest(item.path.name), _digest(item.name)])
     items.sort(key=lambda item: not item.nodeid.startswith("tests/interpreter_test.py"))
+
+
+def _digest(name):
+    return hashlib.sha256(f"{_commit()} {name}".encode()).hexdigest()
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from tests.support.layers_files import assert_same_files
 from tests.support.pretend_gpu import check_on_gpu, count_waits, gpu_for_tests
 from tests.support.testing import fork, limit_file_size, read_arrays, write_random_elmo
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.in_turns(3)]
 
 TEXTS = "Alice saw the old mill .", "Yes .", "Nobody counts the fish", "x" * 70
 SENTENCES = [text.split() for text in TEXTS]

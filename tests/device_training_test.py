@@ -13,7 +13,7 @@ from tests.support.pretend_gpu import check_on_gpu, gpu_for_tests
 from tests.support.testing import read_arrays
 from tests.support.training_runs import metrics, write_config, write_data
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.in_turns(3)]
 
 LSTM = {"dim": 6, "projection_dim": 4, "n_layers": 2, "use_skip_connections": True}
 CHARACTERS = {"model.options.lstm": LSTM, "model.options.dropout": 0.0}

@@ -108,6 +108,7 @@ SCRIPTS = {"plugin first": f"{VECTORS}{PROGRAM}{REPORT}\n{FIND}{AFTER}{SAME}"}
 SCRIPTS["plugin last"] = f"{FIND}import allennlp\n{AFTER}"
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_order_of_imports(script, tmp_path, subprocess_environment):
     (tmp_path / "text").write_text("The bank of the river .\nA bank .\n", encoding="utf-8")

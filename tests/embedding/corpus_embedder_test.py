@@ -105,6 +105,7 @@ def interrupt(files, text, path, n_parts, **arguments):
             embed(files, text, path, **arguments)
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("initial_state, compression", [("settled", None), ("carried", "gzip")])
 def test_killed_before_every_system_call(files, tmp_path, initial_state, compression):
     text, path = make_text(3), tmp_path / "o"

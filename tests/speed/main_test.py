@@ -22,6 +22,7 @@ def test_a_quick_look_at_every_workload(tmp_path, monkeypatch, capsys):
     assert len(capsys.readouterr().out.splitlines()) == len(rows) + 9
 
 
+@pytest.mark.nightly
 def test_on_a_gpu(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["speed.gpu", "--sizes", "tiny", "--rounds", "1"])
     monkeypatch.setattr(gpu, "_BATCH_SIZES", (1, 3))

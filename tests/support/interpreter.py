@@ -48,6 +48,5 @@ def _dot(builder, left, right, *rest):
     return _create_dot(builder, widen(left), widen(right), *rest)
 
 
-def mend():
-    interpreter._patch_lang, interpreter._get_np_dtype = _patch_once, _find_once
-    interpreter._convert_float, interpreter.InterpreterBuilder.create_dot = _convert, _dot
+interpreter._patch_lang, interpreter._get_np_dtype = _patch_once, _find_once
+interpreter._convert_float, interpreter.InterpreterBuilder.create_dot = _convert, _dot

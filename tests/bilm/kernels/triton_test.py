@@ -212,10 +212,14 @@ def test_characters_that_are_wrong_or_nan():
 
 
 @pytest.mark.parametrize(
-    "is_bidirectional, lengths", [(True, [4, 2, 3, 1]), (True, [3, 2, 0, 4]), (False, None)]
+    "n_steps, is_bidirectional, lengths",
+    [(3, True, [4, 2, 3, 1]), (1, True, [3, 2, 0, 4]), (1, False, None)],
 )
-def test_language_model(is_bidirectional, lengths):
-    """Two texts, the second with these lengths, and the states that a call leaves for the next."""
+def test_language_model(n_steps, is_bidirectional, lengths):
+    """
+    A call and steps of training on two texts, the second with these lengths; each leaves its states
+    for the next.
+    """
     torch.manual_seed(4)
     characters = CharCnnOptions(((1, 3), (2, 4)), "relu", 4, 1, 6)
     options = BiLmOptions(24, 10, 2, 0.5, 0.3, True, characters, bidirectional=is_bidirectional)
@@ -230,14 +234,18 @@ def test_language_model(is_bidirectional, lengths):
         copied.lstm.stateful = True
         texts = [each.to(device) for each in ids]
         found = []
-        for needs_grad in (False, True):
+        parameters = list(copied.parameters())
+        for needs_grad in [False, *[True] * n_steps]:
             with torch.set_grad_enabled(needs_grad):
                 output = copied(texts[0], [4, 2, 3, 1], texts[1], lengths)
                 layers = [rows for of_direction in output.layers.values() for rows in of_direction]
                 found += layers
                 if needs_grad:
                     loss = sum(rows.square().sum() for rows in layers)
-                    found += torch.autograd.grad(loss, list(copied.parameters()))
+                    found += torch.autograd.grad(loss, parameters)
+                    with torch.no_grad():
+                        for parameter, grad in zip(parameters, found[-len(parameters) :]):
+                            parameter -= 0.01 * grad
         return [each.detach().cpu().double() for each in (*found, *copied.lstm._states)]
 
     assert_near((results(DEVICE, torch.float32), results("cpu", torch.float64)), 5e-6)

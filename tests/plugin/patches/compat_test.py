@@ -157,6 +157,21 @@ def outcomes(tmp_path_factory, subprocess_environment):
     return results
 
 
+IN_ANY_PROCESS = (
+    plateau_scheduler,
+    training_state,
+    gradient_norm,
+    device_of_index,
+    archive_extraction,
+)
+
+
+@pytest.mark.parametrize("scenario", IN_ANY_PROCESS)
+def test_works_with_the_plugin(scenario, tmp_path):
+    scenario(tmp_path)
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_works_with_the_plugin_and_not_without(outcomes, scenario):
     without, with_plugin = (outcome[scenario.__name__] for outcome in outcomes)

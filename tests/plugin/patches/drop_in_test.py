@@ -73,6 +73,7 @@ for asked, made in ((annotation, ours), (ours, ours), (Users, Users)):
 """
 
 
+@pytest.mark.in_turns(2)
 def test_modules_imported_before(tmp_path, subprocess_environment):
     command = [sys.executable, "-c", IMPORTS, *write_random_elmo(tmp_path)]
     subprocess.run(command, env=subprocess_environment, check=True, timeout=300)
