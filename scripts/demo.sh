@@ -48,10 +48,10 @@ demo() {
         tee "$output/heldout.txt"
     step "Embedding: the vectors of the held-out text" \
         python -m allennlp_elmo_plugin elmo "$output/corpus/heldout.txt" "$output/layers.hdf5" \
-        --average --options-file "$output/elmo"
+        --average --model "$output/elmo"
     step "Two senses of \"set\": the uses in the text that are most similar to each query" \
         python -m allennlp_elmo_plugin elmo-nearest set "$output/corpus" \
-        --options-file "$output/elmo" --query "A set is an unordered collection of hashable objects ." \
+        --model "$output/elmo" --query "A set is an unordered collection of hashable objects ." \
         --query "The attribute is set to None ."
     step "Results" python scripts/demo_report.py "$output"
 }

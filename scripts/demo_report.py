@@ -41,7 +41,7 @@ def main() -> None:
 {folder}/layers.hdf5   the vectors of the held-out text
 
 Try next, after `source {os.path.relpath(sys.prefix)}/bin/activate`:
-  allennlp elmo-plot map set {folder}/corpus --options-file {folder}/elmo -o map.html
+  allennlp elmo-plot map set {folder}/corpus --model {folder}/elmo -o map.html
   python -c 'from allennlp_elmo_plugin import ElmoEmbedder
 print(ElmoEmbedder("{folder}/elmo").embed_sentence(["A", "sentence", "."]).shape)'
 Then train a tagger with ELMo, or an ELMo on your own text: steps 2 and 3 of README.md."""

@@ -35,6 +35,8 @@ ELMO_HELP = (
 )
 TEXT_HELP = "tokenised text, one sentence a line, plain or gzip: files, folders or globs"
 
+_MODEL = "--model"
+
 # Libraries raise these for bad files, and torch raises AssertionError for a missing GPU.
 _OF_LIBRARIES = (KeyError, AssertionError, RuntimeError, tarfile.TarError, zlib.error)
 
@@ -120,11 +122,16 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """A parser that reports wrong arguments, unknown ones too, in one line."""
 
+    has_positional_model = False
+
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, formatter_class=_Help)
 
-    def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
-        parsed, unknown = super().parse_known_args(*arguments, **options)
+    def parse_known_args(self, args: Any = None, *others: Any, **options: Any) -> Any:
+        if self.has_positional_model and _MODEL in args[:-1]:
+            at = args.index(_MODEL)
+            args = [args[at + 1], *args[:at], *args[at + 2 :]]
+        parsed, unknown = super().parse_known_args(args, *others, **options)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return parsed, unknown
@@ -153,18 +160,35 @@ def _only_our_messages() -> Iterator[None]:
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `--options-file`, `--weight-file` and `--cuda-device`."""
+    """Add `--model`, `--weight-file` and `--cuda-device`."""
     add = parser.add_argument
     model_help = f"the language model: {ELMO_HELP}; or the path or address of its options (JSON)"
-    add("--options-file", metavar="MODEL", help=f"{model_help}; default: tiny")
+    names: dict[str, Any] = {"dest": "options_file", "metavar": "NAME"}
+    add(_MODEL, "--options-file", **names, help=f"{model_help}; default: tiny")
     add("--weight-file", metavar="FILE", help="its weights, if they are not beside the options")
     add_cuda_device(parser)
 
 
+def add_positional_model(parser: Any, help: str) -> None:
+    """Add MODEL as the first argument, which may also be given as `--model NAME`."""
+    parser.add_argument("model", metavar="MODEL", help=help)
+    option: dict[str, Any] = {"dest": "model", "default": argparse.SUPPRESS, "metavar": "NAME"}
+    parser.add_argument(_MODEL, **option, help="MODEL, at any place")
+    parser.has_positional_model = True
+
+
 def add_cuda_device(parser: argparse.ArgumentParser) -> None:
-    """Add `--cuda-device`, which is at least -1."""
-    help = "number of the GPU, -1 for the CPU"
-    parser.add_argument("--cuda-device", type=gpu_number, default=-1, metavar="N", help=help)
+    """Add `--cuda-device`, which is at least -1; see `device_of`."""
+    help = "number of the GPU, -1 for the CPU; default: a GPU, if any"
+    parser.add_argument("--cuda-device", type=gpu_number, metavar="N", help=help)
+
+
+def device_of(args: argparse.Namespace) -> str:
+    """Return the device of `--cuda-device`."""
+    number = args.cuda_device
+    if number is None and torch.cuda.is_available():
+        number = 0
+    return "cpu" if number in (None, -1) else f"cuda:{number}"
 
 
 def add_word_arguments(parser: argparse.ArgumentParser, max_occurrences: int) -> None:
@@ -201,7 +225,7 @@ def check_installed(*packages: str) -> None:
 def embedder(args: argparse.Namespace) -> ElmoEmbedder:
     """Load the model that was named or, without a warning, `tiny`."""
     options_file = args.options_file or (None if args.weight_file else "tiny")
-    return ElmoEmbedder(options_file, args.weight_file, args.cuda_device)
+    return ElmoEmbedder(options_file, args.weight_file, device=device_of(args))
 
 
 def read_lines(paths: list[str]) -> Iterator[tuple[Path, SentenceLine]]:

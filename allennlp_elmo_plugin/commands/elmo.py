@@ -7,7 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import PRECISIONS
-from allennlp_elmo_plugin.commands.command import Command, add_model_arguments, positive
+from allennlp_elmo_plugin.commands.command import (
+    Command,
+    add_model_arguments,
+    device_of,
+    positive,
+)
 from allennlp_elmo_plugin.elmo.elmo_bilm import INITIAL_STATES
 from allennlp_elmo_plugin.embedding.batches import POOLINGS
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder, check_output
@@ -48,14 +53,15 @@ class Elmo(Command):
         add = parser.add_argument
         add("input_file", help="UTF-8 text, plain or gzip, a tokenised sentence a line; - is stdin")
         add("output_file", type=os.path.expanduser, help="HDF5 file to write")
-        layers = parser.add_mutually_exclusive_group(required=True)
+        layers = parser.add_mutually_exclusive_group()
         layer: dict[str, Any] = {"dest": "output_format", "action": "store_const"}
         shape = "shape (tokens, dimensions)"
-        all_help = "all layers, the one without context first: shape (layers, tokens, dimensions)"
+        all_help = "all layers (default), that without context first: (layers, tokens, dimensions)"
         layers.add_argument("--all", const="all", help=all_help, **layer)
         layers.add_argument("--top", const="top", help=f"the last LSTM layer: {shape}", **layer)
         average_help = f"the mean of all layers: {shape}"
         layers.add_argument("--average", const="average", help=average_help, **layer)
+        parser.set_defaults(output_format="all")
         pool_help = "write one vector for each sentence, as the rows of the dataset vectors"
         add("--pool", dest="pooling", choices=list(POOLINGS), help=pool_help)
         add("--vocab-path", metavar="FILE", help="words to encode in advance, with the same result")
@@ -94,10 +100,11 @@ class Elmo(Command):
 
     def run(self, args: argparse.Namespace) -> None:
         if args.ray_workers is not None:
-            if args.cuda_device != -1:
+            if args.cuda_device not in (None, -1):
                 raise ValueError("Ray chooses GPUs: give --gpus-per-worker, not --cuda-device")
             if args.shard_index:
                 raise ValueError("Ray's workers embed all shards: leave out --shard-index")
+            args.cuda_device = -1
             args.num_shards = max(args.num_shards, args.ray_workers, 2)
         elif args.gpus_per_worker:
             raise ValueError("--gpus-per-worker needs --ray-workers; without Ray, --cuda-device")
@@ -116,7 +123,7 @@ class Elmo(Command):
         options = {name: getattr(args, name) for name in _OF_CORPUS}
         start = time.monotonic()
         with open_lines(args.input_file) as lines:
-            embedder = ElmoEmbedder(**model, cuda_device=args.cuda_device)
+            embedder = ElmoEmbedder(**model, device=device_of(args))
             corpus_embedder = CorpusEmbedder(embedder, **options, shard_index=args.shard_index)
             if args.ray_workers is not None:
                 if args.force and not args.resume:

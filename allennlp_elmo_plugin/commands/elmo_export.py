@@ -7,7 +7,12 @@ import zipfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from allennlp_elmo_plugin.commands.command import ELMO_HELP, Command, check_installed
+from allennlp_elmo_plugin.commands.command import (
+    ELMO_HELP,
+    Command,
+    add_positional_model,
+    check_installed,
+)
 from allennlp_elmo_plugin.files.atomic import PathLike, atomic_file, output_folder
 from allennlp_elmo_plugin.pretrained import file_names as files
 from allennlp_elmo_plugin.pretrained.find_model import find_model
@@ -46,7 +51,7 @@ class ElmoExport(Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         model_help = "model.tar.gz of a bidirectional_lm, the folder it was trained in (-s), or a "
-        add("model", metavar="MODEL", help=model_help + ELMO_HELP)
+        add_positional_model(parser, model_help + ELMO_HELP)
         add("output", metavar="OUTPUT", help="new folder, NAME.onnx, or with --zip new file")
         add("--zip", action="store_true", help="write a zip archive")
         precision_help = "float16 halves the file; apart from ONNX, few programs read it"

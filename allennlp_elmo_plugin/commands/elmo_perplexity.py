@@ -9,6 +9,8 @@ from allennlp_elmo_plugin.commands.command import (
     TEXT_HELP,
     Command,
     add_cuda_device,
+    add_positional_model,
+    device_of,
     positive,
     read_lines,
 )
@@ -42,7 +44,7 @@ class ElmoPerplexity(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add("model", metavar="MODEL", help=f"model.tar.gz, the folder of a run, or a {ELMO_HELP}")
+        add_positional_model(parser, f"model.tar.gz, the folder of a run, or a {ELMO_HELP}")
         add("text", nargs="+", metavar="TEXT", help=TEXT_HELP)
         batch_help = "sentences that are read side by side; default: as in validation, or 128"
         add("--batch-size", type=positive, metavar="N", help=batch_help)
@@ -58,7 +60,7 @@ class ElmoPerplexity(Command):
         with find_model(args.model, for_training=True) as files:
             model = read_model(files)
             settings = evaluation_settings(files.options.parent, model.options)
-        device = "cpu" if args.cuda_device < 0 else f"cuda:{args.cuda_device}"
+        device = device_of(args)
         if model.softmax is None or model.words is None:
             raise ValueError(f"{args.model}: has no softmax, which predicts words; train one first")
         if args.scores:

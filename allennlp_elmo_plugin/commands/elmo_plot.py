@@ -85,7 +85,7 @@ class Surprise(command.Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         model_help = "model.tar.gz, the folder of a run, or of an export with its softmax"
-        add("model", metavar="MODEL", help=model_help)
+        command.add_positional_model(parser, model_help)
         add("files", nargs="+", metavar="FILES", help=command.TEXT_HELP)
         add("-o", "--output", required=True, metavar="FILE", help=_PAGE_HELP)
         command.add_cuda_device(parser)
@@ -100,7 +100,7 @@ class Surprise(command.Command):
         if not sentences:
             raise ValueError(f"{files}: has no words; give a tokenised text")
         title = f"{args.model} on {how_many} of {files}"
-        device = "cpu" if args.cuda_device < 0 else f"cuda:{args.cuda_device}"
+        device = command.device_of(args)
         perplexities = write_surprise(model, sentences, args.output, title, device)
         listed = ", ".join(f"{name} {value:,.2f}" for name, value in perplexities.items())
         print(f"{how_many}, perplexity: {listed}. Written to {args.output}")

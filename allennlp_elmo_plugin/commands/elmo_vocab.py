@@ -41,7 +41,7 @@ class ElmoVocab(Command):
         add = parser.add_argument
         add("files", nargs="+", metavar="FILES", help=TEXT_HELP)
         add("-o", "--output", required=True, metavar="DIR", help="new folder")
-        add("--min-count", type=positive, default=1, metavar="N", help="leave out rarer words")
+        add("--min-count", type=positive, default=2, metavar="N", help="leave out rarer words")
         size_help = "keep only the most frequent words; N counts <S>, </S> and <UNK>, too"
         add("--max-size", type=int, metavar="N", help=size_help)
         bytes_help = "stop at bytes that are not UTF-8, or read them as U+FFFD"
@@ -63,7 +63,8 @@ def make_vocabulary(
 ) -> list[tuple[str, int]]:
     """
     Count the words of a corpus, as the dataset reader reads them, and write its vocabulary. The
-    arguments are those of the command. Memory grows only with the number of distinct words.
+    arguments are those of the command, but `min_count` is 1 by default. Memory grows only with the
+    number of distinct words.
 
     Return the words in the order of their ids: `<S>`, `</S>` and `<UNK>`, then words by falling
     count, equal counts in the order of code points. Each has its count as a target: there is one

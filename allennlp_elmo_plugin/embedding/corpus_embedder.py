@@ -39,6 +39,7 @@ _CHOICES: dict[str, tuple[str | None, ...]] = {
     "compression": (*layers_file.COMPRESSIONS, None),
     "pooling": (*batches.POOLINGS, None),
 }
+_OTHER_FORMATS = (".npy", ".npz", ".csv", ".tsv", ".json", ".jsonl", ".parquet", ".pt", ".pkl")
 _TOTALS = dict.fromkeys(("lines", "sentences", "tokens", "checksum", "missing_parts"), 0)
 _OTHER_TEXT = "Give the same text, or start again (`--force` without `--resume`)"
 _REPLACE = "ask for it to be replaced (`--force`, or `overwrite=True` in Python)"
@@ -351,6 +352,8 @@ def check_output(path: str, overwrite: bool = False, resume: bool = False) -> No
     """Raise an `OSError` or `ValueError` unless the output can be written or replaced."""
     path = os.path.expanduser(path)
     check_writable(path)
+    if path.endswith(_OTHER_FORMATS):
+        raise ValueError(f"{path}: the output is an HDF5 file; end its name with .hdf5")
     if os.path.lexists(path) and not overwrite:
         raise ValueError(f"{path} exists already; remove it, choose another name, or {_REPLACE}")
     if not (overwrite or resume) and PartsFolder(path).has_parts():

@@ -52,7 +52,7 @@ elmo = Elmo("{name}", dropout=0.0)  # by default, dropout is 0.5 in training mod
 ```
 
 ```bash
-allennlp elmo sentences.txt layers.hdf5 --all --options-file {quoted}
+allennlp elmo sentences.txt layers.hdf5 --all --model {quoted}
 ```
 
 simple_elmo, bilm-tf and AllenNLP can read the same files if the model has two directions and

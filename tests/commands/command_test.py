@@ -16,7 +16,7 @@ import pytest
 import torch
 from allennlp.commands import main
 
-from allennlp_elmo_plugin.commands.command import Command
+from allennlp_elmo_plugin.commands.command import Command, device_of
 from tests.conftest import import_plugins_once
 from tests.support.task_data import write_task_data
 from tests.support.testing import read_files, write_random_elmo
@@ -26,12 +26,13 @@ PROBE = "elmo-probe --elmo elmo --task pos --train labels --test labels --output
 BENCHMARK = "elmo-benchmark --tasks sst5 --elmo elmo --data data --output out"
 
 MISTAKES = r"""
-elmo text out => one of the arguments --all --top --average is required; see `allennlp elmo --help`
+elmo text out.npy => out.npy: the output is an HDF5 file; end its name with .hdf5
+elmo text elmo/weights.hdf5 -f --model elmo/weights.hdf5 => elmo/weights.hdf5 is an input, too; ...
 elmo-train text => the following arguments are required: -o/--output; see `allennlp elmo-train...
 elmo-plot => the following arguments are required: PLOT; see `allennlp elmo-plot --help`
 elmo-plot curves run => the following arguments are required: -o/--output; see `allennlp elmo-...
-elmo-probe => the following arguments are required: --elmo, --task, --train, --test, --output; ...
-elmo-benchmark => the following arguments are required: --tasks, --elmo, --data, --output; see ...
+elmo-probe => the following arguments are required: --model/--elmo, --task, --train, --test, ...
+elmo-benchmark => the following arguments are required: --tasks, --model/--elmo, --data, --out...
 ELMO --bach-size 3 => unrecognized arguments: --bach-size 3; see `allennlp elmo --help`
 ELMO --batch-size 0 => batch_size is 0; it must be at least 1
 ELMO --include-package no_such => No module named 'no_such'
@@ -51,12 +52,16 @@ elmo old OLD --top -f => OLD is an input, too; choose another output
 elmo run out --top => run: expected a file, found a folder
 elmo text elmo/weights.hdf5 --top -f --weight-file elmo/weights.hdf5 => elmo/weights.hdf5 is an ...
 elmo-export elmo elmo => The folder elmo is not empty; choose another output, or --force ...
+elmo-export --model elmo elmo => The folder elmo is not empty; choose another output, or ...
 elmo-export elmo run -f => run is the folder of a training run; choose another output
 elmo-import elmo out => elmo: has no vocabulary, or several; give --vocab-file
 elmo-nearest the text --options-file elmo/options.json --weight-file text => text: not an HDF5...
 elmo-nearest shore text --quiet => the word 'shore' is not in the text of 4 words; ...
 elmo-nearest the text --weight-file elmo/weights.hdf5 --query 'The end' => the word 'the' is not ...
 elmo-plot curves run -o a.gif => --output a.gif: the name must end with .svg, .png, .pdf
+elmo-plot surprise text --model elmo -o a.html => elmo: has no softmax, ...
+elmo-perplexity text --model elmo => elmo: has no softmax, ...
+elmo-nearest the text --model elmo/options.json --weight-file text => text: not an HDF5...
 elmo-plot surprise elmo text -o a.html => elmo: has no softmax, ...
 elmo-plot surprise tiny blank -o a.html => blank: has no words; give a tokenised text
 PROBE --columns '1;2' => argument --columns: invalid numbers value: '1;2'; see `allennlp elmo-p...
@@ -97,8 +102,9 @@ def test_a_mistake_is_one_line(row, mistaken, monkeypatch, capsys):
         command = re.sub(f"^{name}", line, command)
     monkeypatch.chdir(mistaken)
     monkeypatch.setattr(sys, "argv", ["allennlp", *shlex.split(command)])
-    for name, value in (("is_available", True), ("device_count", 3)):
-        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    if "--cuda-device" in command:
+        for name, value in (("is_available", True), ("device_count", 3)):
+            monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
     before = read_files(mistaken)
     with pytest.raises(SystemExit) as raised:
         main()
@@ -110,6 +116,15 @@ def test_a_mistake_is_one_line(row, mistaken, monkeypatch, capsys):
     pattern = re.escape(expected).replace(re.escape("..."), ".*")
     assert re.fullmatch(f"error: {pattern}", line)
     assert read_files(mistaken) == before
+
+
+@pytest.mark.parametrize(
+    "has_gpu, number, device",
+    [(True, None, "cuda:0"), (False, None, "cpu"), (True, -1, "cpu"), (True, 2, "cuda:2")],
+)
+def test_a_gpu_is_used_if_there_is_one(has_gpu, number, device, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    assert device_of(argparse.Namespace(cuda_device=number)) == device
 
 
 def run(work, *argv, options=None):
@@ -164,7 +179,7 @@ def test_ctrl_c_says_how_to_continue(options, argv, line, capsys):
 
 def test_help_describes_the_command(monkeypatch, capsys):
     for argv, *patterns in (
-        ["elmo-nearest -h", r"\n\nShow the .* vectors\.\n\n", r"-1 for .*\(default = -1\)"],
+        ["elmo-nearest -h", r"\n\nShow the .* vectors\.\n\n", r"-1 for the CPU; default: a\s+GPU"],
         ["-h", r"elmo-nearest\s+Show the occurrences of a word that have similar vectors"],
     ):
         monkeypatch.setattr(sys, "argv", ["allennlp", *argv.split()])

@@ -5,6 +5,7 @@ import sys
 from importlib.util import find_spec
 
 import pytest
+import torch
 
 from tests.support.testing import main
 
@@ -13,6 +14,8 @@ from tests.support.testing import main
 def run(tmp_path, monkeypatch, capsys):
     """Run `allennlp` with a line of arguments, in an empty folder; return what it prints."""
     monkeypatch.chdir(tmp_path)
+    # The numbers are compared with those of the CPU.
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     if find_spec("allennlp"):
         monkeypatch.setattr("allennlp.common.logging.FILE_FRIENDLY_LOGGING", False)
 

@@ -79,6 +79,7 @@ def test_batch_size(run, capsys):
     expected = evaluate(trained, TextBatches("text", model.words, 2, drop_last=False))
     assert f" {expected['perplexity']:,.2f}\n" in printed
     assert printed.split()[-2:] == ["batch_size", "2"]
+    assert run("elmo-perplexity --batch-size 2 text --model run") == printed
     for line, message in (
         ("--words", "--words needs --scores FILE"),
         ("--batch-size 0", "0 is less than 1"),

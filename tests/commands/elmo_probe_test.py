@@ -41,7 +41,8 @@ def test_command(task, first, counts, columns, run, capsys):
         assert results["layers"][0]["accuracy"]["all"] == 80.0
     assert "out is not empty; choose another output, or --force" in refused(capsys, *line.split())
     changed = f"--force --max-examples 2 --columns {','.join(map(str, columns))}"
-    assert "2 examples to train" in run(f"{line} {changed}")
+    changed = f"{line} {changed}".replace("--elmo", "--model")
+    assert "2 examples to train" in run(changed)
 
 
 def test_without_matplotlib(run, monkeypatch, capsys):

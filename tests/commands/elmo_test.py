@@ -39,7 +39,7 @@ def elmo(run):
 @pytest.mark.parametrize(
     "state, options, select",
     [
-        ("settled", "--all", lambda layers: layers),
+        ("settled", "", lambda layers: layers),
         ("zero", "--top --vocab-path text", lambda layers: layers[-1]),
         ("carried", "--average --batch-size 3", lambda layers: layers.mean(axis=0)),
     ],
@@ -101,7 +101,7 @@ def test_ctrl_c_and_resume(elmo, run, monkeypatch, capsys):
 def test_a_pipe_and_a_log_file(elmo, run, monkeypatch):
     compressed = io.BytesIO(gzip.compress(b"a b c\nd e f\n"))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(compressed))
-    options = "--options-file elmo --file-friendly-logging"
+    options = "--model elmo --file-friendly-logging"
     assert run(f"elmo - out --top {options}").startswith("2 sentences, 6 words in ")
 
 

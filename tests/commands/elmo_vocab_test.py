@@ -23,14 +23,16 @@ def corpus(run):
 
 
 def test_command(corpus, run, capsys):
-    line = f"elmo-vocab {corpus}/*.txt {corpus}/b.gz --output new/vocab --max-size 6"
+    line = f"elmo-vocab {corpus}/*.txt {corpus}/b.gz --output new/vocab --max-size 6 --min-count 1"
     assert run(line) == (
         "5 sentences, 15 words, 12 different ones. The vocabulary has 6, with <S>, </S>, <UNK>, "
         "and leaves 53.33% of the text unknown. Written to new/vocab\n"
     )
     assert read_vocabulary_file("new/vocab/vocab.txt") == [*SPECIAL, "the", "a", "a\u3000"]
+    run(f"elmo-vocab {corpus} --output new/default")
+    assert read_vocabulary_file("new/default/vocab.txt") == [*SPECIAL, "the", "a"]
     Path("bad").write_bytes(b"good\na \xff b\ngood\n")
-    line = "elmo-vocab bad --output new/vocab --encoding-errors replace --min-count 2"
+    line = "elmo-vocab bad --output new/vocab --encoding-errors replace"
     assert "new/vocab is not empty" in refused(capsys, *line.split())
     few = "elmo-vocab corpus --output new/few --max-size 2 -q"
     assert "no word is left: give more text, or change --min-" in refused(capsys, *few.split())

@@ -23,7 +23,7 @@ class ElmoBenchmark(Command):
     """
     Train task models with and without an ELMo, and compare their scores.
 
-      allennlp elmo-benchmark --tasks sst5,ner --elmo my_elmo --data my_data --output my_benchmark
+      allennlp elmo-benchmark --tasks sst5,ner --model my_elmo --data my_data --output my_benchmark
 
     writes results.md, results.json and runs/TASK/MODEL-SEED.json in my_benchmark and, if matplotlib
     is installed, pictures of the scores and layer weights. The same command resumes. With
@@ -40,7 +40,7 @@ class ElmoBenchmark(Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("--tasks", required=True, help="folders in --data, or kinds of tasks")
-        add("--elmo", required=True, help=ELMO_HELP)
+        add("--model", "--elmo", required=True, dest="elmo", metavar="NAME", help=ELMO_HELP)
         add("--data", type=Path, required=True, metavar="DIR", help="folder of the tasks' folders")
         add("--vectors", type=Path, metavar="FILE", help="word vectors of GloVe or word2vec (text)")
         add("--seeds", type=positive, default=3, help="trainings of each model")

@@ -89,7 +89,7 @@ def test_results_of_others_stay(runs, run, capsys):
     line = f"{LINE} --tasks sst5 --seeds 1"
     run(f"{line} --vectors vectors.txt")
     assert runs == ["elmo-1", "vectors-1", "baseline-1"]
-    assert "--tasks, --elmo, --data, --output" in refused(capsys, "elmo-benchmark")
+    assert "--tasks, --model/--elmo, --data, --output" in refused(capsys, "elmo-benchmark")
     # Without them, words have another size.
     assert "baseline-1.json is not of this benchmark: config" in refused(capsys, *line.split())
     line = f"{LINE} --tasks imdb --seeds 1"  # Other tasks are not concerned.
