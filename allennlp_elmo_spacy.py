@@ -13,7 +13,7 @@ def make_elmo(
     nlp: Language,
     name: str,
     model: str = "tiny",
-    layers: Literal["average", "top"] = "average",
+    layers: Literal["average", "top", "concatenated"] | int = "average",
     device: str = "cpu",
 ) -> Any:
     """Return an `ElmoPipe`."""

@@ -2,6 +2,7 @@
 
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -46,13 +47,21 @@ def progress_bar(**settings: Any) -> Iterator[Any]:
         bar.leave = True
 
 
+def skip_to(bar: Any, n: int) -> None:
+    """Count what an earlier run has done, which has no part in the speed and the time left."""
+    bar.n = bar.initial = bar.last_print_n = n
+    bar.start_t = bar.last_print_t = time.time()
+
+
 @contextmanager
-def step_bar(description: str, total: int, unit: str = "B") -> Iterator[Callable[[int], Any]]:
+def step_bar(
+    description: str, total: int | None, unit: str = "B"
+) -> Iterator[Callable[[int], Any]]:
     """
-    Show the progress of a step that takes longer than a second. Yield a function to call with the
-    number of bytes (or other units) that were done since the last call.
+    Show the progress of a step from two seconds on. Yield a function to call with the number of
+    bytes (or other units) that were done since the last call.
     """
-    with progress_bar(desc=description, total=total, unit=unit, unit_scale=True, delay=1.0) as bar:
+    with progress_bar(desc=description, total=total, unit=unit, unit_scale=True, delay=2.0) as bar:
         yield bar.update
 
 

@@ -21,6 +21,8 @@ def accepted(embedder: ElmoEmbedder, words: tuple[str, ...], path: Path) -> None
         Elmo(path, 2).embed_sentences(batch)
     arrays: list[np.ndarray] = embedder.embed_batch(batches[0], "average")
     top: np.ndarray = embedder.embed_sentence(words, "top")
+    embedder.embed_batch([words], [0, 2])
+    embedder.encode([words], layers=1)
     vectors: np.ndarray = embedder.encode(["a b", words], "max", "all", batch_size=1)
     cosines: torch.Tensor = embedder.similarity(vectors, vectors)
     embedder.embed_file(path, path, "top")

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences, split_letters
+from allennlp_elmo_plugin.embedding.batches import Layers
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.atomic import PathLike
 
@@ -25,10 +26,10 @@ class Embedder:
         Return the vectors of each tokenised sentence, shape `(words, dim)`: those of a layer or, by
         default, the average of all layers. For -2, return all layers, `(layers, words, dim)`.
         """
-        settings = "average" if output_layer == -1 else "all", 4096, self.batch_size
+        layers: Layers = "average" if output_layer == -1 else "all"
         sentences = check_sentences(split_letters(sents))
         self._embedder.warn_of_text(sentences)
-        arrays = dict(self._embedder.embed_all(sentences, *settings))
+        arrays = dict(self._embedder.embed_all(sentences, layers, 4096, self.batch_size))
         if output_layer not in (-1, -2):
             arrays = {i: array[output_layer].copy() for i, array in arrays.items()}
         return [arrays[i] for i in range(len(arrays))]

@@ -9,6 +9,7 @@ from spacy.language import Language
 from spacy.tokens import Doc, Span
 from spacy.util import minibatch
 
+from allennlp_elmo_plugin.embedding.batches import select_layers
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.atomic import PathLike
 from allennlp_elmo_plugin.progress import progress_of_command
@@ -18,9 +19,10 @@ class ElmoPipe:
     """
     The component "elmo", which `allennlp_elmo_spacy.py` registers.
 
-    Sets `doc.tensor`, shape `(tokens, dim)`, to the `"average"` of the layers or to the `"top"`
-    one, which `vector` and `similarity` of tokens, spans and documents then use. Sentences are
-    embedded one by one if an earlier component has found them, or else the whole document.
+    Sets `doc.tensor`, shape `(tokens, dim)`, to the `"average"` of the layers, to all
+    `"concatenated"`, or to one: the `"top"` one or a number. `vector` and `similarity` of tokens,
+    spans and documents then use it. Sentences are embedded one by one if an earlier component has
+    found them, or else the whole document.
     """
 
     def __init__(
@@ -28,7 +30,7 @@ class ElmoPipe:
         nlp: Language,
         name: str,
         model: str = "tiny",
-        layers: Literal["average", "top"] = "average",
+        layers: Literal["average", "top", "concatenated"] | int = "average",
         device: str = "cpu",
     ) -> None:
         self.name, self._model, self._layers, self._device = name, model, layers, device
@@ -43,7 +45,7 @@ class ElmoPipe:
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
         """Yield the documents, of which `batch_size` are embedded together."""
-        dim = self.embedder.elmo_bilm.get_output_dim()
+        dim = select_layers(self.embedder.elmo_bilm, self._layers).dim
         for docs in minibatch(stream, batch_size):
             spans: list[Span] = []
             for doc in docs:

@@ -170,8 +170,9 @@ def _vectors(
 ) -> Iterator[tuple[list[Example], np.ndarray]]:
     """Yield the examples of each sentence and their vectors, shape `(layers, n_examples, dim)`."""
     words = (sentence.words for sentence in sentences)
+    arrays = embedder.embed_sentences(words, show_progress_bar=False)
     with progress_bar(total=len(sentences), unit="sentence", desc=title) as bar:
-        for sentence, layers in zip(sentences, embedder.embed_sentences(words)):
+        for sentence, layers in zip(sentences, arrays):
             yield sentence.examples, layers[:, [example.position for example in sentence.examples]]
             bar.update()
 

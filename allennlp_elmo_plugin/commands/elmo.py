@@ -147,7 +147,10 @@ class Elmo(Command):
             missing = counted(summary["missing_parts"], "part")
             print(f"{text}. This shard is complete; other shards lack {missing}")
             return
-        time_taken, speed = timedelta(seconds=round(seconds)), summary["tokens"] / seconds
-        text += f" in {time_taken} ({speed:,.0f} words/s)"
+        # Ray's workers have embedded all that this process has not.
+        n = corpus_embedder.n_embedded if args.ray_workers is None else summary["tokens"]
+        if n < summary["tokens"]:
+            text += f", of which {summary['tokens'] - n:,} were embedded before,"
+        text += f" in {timedelta(seconds=round(seconds))} ({n / seconds:,.0f} words/s)"
         megabytes = os.path.getsize(args.output_file) / 1e6
         print(f"{text}, {megabytes:,.1f} MB. Written to {args.output_file}")

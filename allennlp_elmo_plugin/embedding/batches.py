@@ -5,7 +5,8 @@ import itertools
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, NamedTuple, get_args
+from numbers import Integral
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -18,9 +19,10 @@ from allennlp_elmo_plugin.progress import step_bar
 
 logger = logging.getLogger(__name__)
 
-Layers = Literal["all", "top", "average"]
+NamedLayers = Literal["all", "top", "average", "concatenated"]
+Layers = NamedLayers | int | Sequence[int]
 Pooling = Literal["mean", "max"]
-OUTPUT_FORMATS: tuple[str, ...] = get_args(Layers)
+NAMED_LAYERS: tuple[str, ...] = get_args(NamedLayers)
 POOLINGS: dict[str, Callable[..., np.ndarray]] = {"mean": np.mean, "max": np.max}
 """How the vectors of a sentence's words become one."""
 
@@ -30,6 +32,36 @@ def pool(layers: np.ndarray, pooling: str) -> np.ndarray:
     if not layers.size:
         return np.zeros((*layers.shape[:-2], layers.shape[-1]), layers.dtype)
     return POOLINGS[pooling](layers, axis=-2)
+
+
+class Selection(NamedTuple):
+    """The layers to return, `None` for their mean, in arrays of shape `(*axes, tokens, dim)`."""
+
+    layers: list[int] | None
+    axes: list[int]
+    dim: int
+
+
+def select_layers(bilm: ElmoBiLm, output_format: Layers) -> Selection:
+    """Return which layers `ElmoEmbedder.embed_batch` returns for an `output_format`."""
+    every, dim = range(bilm.num_layers), bilm.get_output_dim()
+    if output_format == "average":
+        return Selection(None, [], dim)
+    if output_format == "all":
+        return Selection([*every], [len(every)], dim)
+    if output_format == "concatenated":
+        return Selection([*every], [], len(every) * dim)
+    is_one = output_format == "top" or isinstance(output_format, Integral)
+    try:
+        asked: Any = [-1 if output_format == "top" else output_format] if is_one else output_format
+        layers = [every[number] for number in asked]
+        layers[0]
+    except (IndexError, TypeError):
+        raise ValueError(
+            f"the layers {output_format!r} are none of {NAMED_LAYERS}, and no numbers from 0 to "
+            f"{every[-1]}"
+        ) from None
+    return Selection(layers, [] if is_one else [len(layers)], dim)
 
 
 class RunningBatch(NamedTuple):
@@ -68,29 +100,27 @@ class BatchEmbedder:
     elmo_bilm: ElmoBiLm
     _segment_steps = 2048
 
-    def view_batch(self, batch: Sentences, output_format: str = "all") -> list[np.ndarray]:
+    def view_batch(self, batch: Sentences, output_format: Layers = "all") -> list[np.ndarray]:
         """Return what `ElmoEmbedder.embed_batch` does, as views of the layers of the batch."""
         running = self.launch_batch(batch, output_format)
         return [array for part in running for array in part.wait_for_arrays()]
 
-    def launch_batch(self, batch: Sentences, output_format: str = "all") -> list[RunningBatch]:
+    def launch_batch(self, batch: Sentences, output_format: Layers = "all") -> list[RunningBatch]:
         """
         Start to embed a batch, which a GPU may still compute when this returns. It is in parts if
         it was too large for the GPU's memory.
         """
-        if output_format not in OUTPUT_FORMATS:
-            raise ValueError(f"the layers {output_format!r} are none of {OUTPUT_FORMATS}")
+        selection = select_layers(self.elmo_bilm, output_format)
         batch = check_sentences(batch)
         if any(batch) or (batch and not self.elmo_bilm.layout.skips_empty_batches):
-            return self._embed(batch, output_format)
-        layers = [self.elmo_bilm.num_layers] if output_format == "all" else []
-        rows = torch.empty(0, self.elmo_bilm.get_output_dim(), device="cpu")
-        return [RunningBatch(rows, [(*layers, 0)] * len(batch))]
+            return self._embed(batch, selection)
+        rows = torch.empty(0, selection.dim, device="cpu")
+        return [RunningBatch(rows, [(*selection.axes, 0)] * len(batch))]
 
     def embed_all(
         self,
         sentences: Sequence[list[str]],
-        output_format: str = "all",
+        output_format: Layers = "all",
         batch_tokens: int = 4096,
         batch_size: int | None = None,
     ) -> Iterator[tuple[int, np.ndarray]]:
@@ -100,12 +130,12 @@ class BatchEmbedder:
                 yield from zip(batch, self.view_batch([sentences[i] for i in batch], output_format))
                 update(len(batch))
 
-    def _embed(self, batch: list[list[str]], output_format: str) -> list[RunningBatch]:
+    def _embed(self, batch: list[list[str]], selection: Selection) -> list[RunningBatch]:
         # Rows of carried states can't be run one after the other: only time can be cut then.
         can_split = len(batch) > 1 and self.elmo_bilm.initial_state != "carried"
         try:
             with torch.no_grad():
-                return [self._embed_in_segments(batch, output_format)]
+                return [self._embed_in_segments(batch, selection)]
         except torch.OutOfMemoryError as error:
             if not (can_split or self._segment_steps > 1):
                 raise
@@ -114,14 +144,14 @@ class BatchEmbedder:
         torch.cuda.empty_cache()
         if can_split:
             half = len(batch) // 2
-            halves = [self._embed(part, output_format) for part in (batch[:half], batch[half:])]
+            halves = [self._embed(part, selection) for part in (batch[:half], batch[half:])]
             return [*halves[0], *halves[1]]
         longest = max(map(len, batch)) + 2
         self._segment_steps = max(min(self._segment_steps, longest) // 2, 1)
-        return self._embed(batch, output_format)
+        return self._embed(batch, selection)
 
     @model_call
-    def _embed_in_segments(self, batch: list[list[str]], output_format: str) -> RunningBatch:
+    def _embed_in_segments(self, batch: list[list[str]], selection: Selection) -> RunningBatch:
         """
         Run each direction in segments, which start from the state at the end of the last one, so
         that the numbers are those of one run.
@@ -136,11 +166,11 @@ class BatchEmbedder:
         device = torch.device("cpu") if reverse else next(bilm.parameters()).device
         lengths = list(map(len, batch))
         n_words = copy_to(torch.tensor(lengths, device="cpu"), device)  # (batch_size,)
-        n_selected = bilm.num_layers if output_format == "all" else 1
-        starts = (n_words.cumsum(0) - n_words) * n_selected
-        n_rows, dim = sum(lengths) * n_selected, bilm.options.projection_dim
-        # The last row takes the vectors of boundaries: (n_rows + 1, output_dim)
-        shape = n_rows + 1, bilm.get_output_dim()
+        rows_a_word = math.prod(selection.axes)
+        starts = (n_words.cumsum(0) - n_words) * rows_a_word
+        n_rows, dim = sum(lengths) * rows_a_word, bilm.options.projection_dim
+        # The last row takes the vectors of boundaries: (n_rows + 1, dim)
+        shape = n_rows + 1, selection.dim
         # numpy asks the system for large pages.
         rows = torch.from_numpy(np.empty(shape if device.type == "cpu" else 0, "float32"))
         if device.type != "cpu":
@@ -160,12 +190,18 @@ class BatchEmbedder:
                 # The place of each token among the words of its sentence: (n_tokens,)
                 word = step if direction == "forward" else n - 1 - step
                 is_boundary, place = (word < 0) | (word >= n), starts[row] + word
-                if output_format == "average":
+                if selection.layers is None:
                     outputs = [torch.stack(outputs).mean(0)]
-                for layer in outputs[-n_selected:]:  # (n_tokens, dim)
+                else:
+                    outputs = [outputs[number] for number in selection.layers]
+                column = i * dim
+                for layer in outputs:  # (n_tokens, projection_dim)
                     own = place.masked_fill(is_boundary, n_rows)
-                    rows[:, i * dim : (i + 1) * dim].index_copy_(0, own, layer.to(rows))
-                    place = place + n
+                    rows[:, column : column + dim].index_copy_(0, own, layer.to(rows))
+                    if selection.axes:
+                        place = place + n
+                    else:  # the next layer of the same words
+                        column += bilm.get_output_dim()
         start.write(carried.states)
         is_filled = None
         if device.type == "cuda":
@@ -173,8 +209,7 @@ class BatchEmbedder:
             rows.copy_(on_gpu, non_blocking=True)
             is_filled = torch.cuda.Event(blocking=True)
             is_filled.record(torch.cuda.current_stream(device))
-        layers = [n_selected] if output_format == "all" else []
-        shapes = [(*layers, length) for length in lengths]
+        shapes = [(*selection.axes, length) for length in lengths]
         return RunningBatch(rows[:n_rows].cpu(), shapes, is_filled)
 
 

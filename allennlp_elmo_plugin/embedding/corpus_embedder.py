@@ -21,7 +21,7 @@ from allennlp_elmo_plugin.embedding import batches, layers_file
 from allennlp_elmo_plugin.embedding.parts import Part, PartsFolder
 from allennlp_elmo_plugin.files.atomic import check_writable
 from allennlp_elmo_plugin.pretrained.find_model import BUNDLED_MODEL
-from allennlp_elmo_plugin.progress import progress_bar, step_bar
+from allennlp_elmo_plugin.progress import progress_bar, skip_to, step_bar
 from allennlp_elmo_plugin.text.checks import check_text
 from allennlp_elmo_plugin.text.lines import SentenceLine, TextLines
 
@@ -34,7 +34,6 @@ _N_BEHIND = 3  # batches that a GPU computes, or that wait to be written
 _COMMON_PARTS = 8  # whose words are encoded once for all parts
 _CARRIED_BATCH_SIZE = 64
 _CHOICES: dict[str, tuple[str | None, ...]] = {
-    "output_format": batches.OUTPUT_FORMATS,
     "dtype": layers_file.DTYPES,
     "compression": (*layers_file.COMPRESSIONS, None),
     "pooling": (*batches.POOLINGS, None),
@@ -57,7 +56,7 @@ class CorpusEmbedder:
     """
 
     embedder: batches.BatchEmbedder
-    output_format: str = "all"
+    output_format: batches.Layers = "all"
     batch_size: int | None = None
     forget_sentences: bool = False
     use_sentence_keys: bool = False
@@ -77,11 +76,13 @@ class CorpusEmbedder:
         self._check()
         names = ["sentence_to_index", "sentence_indices"][: 1 + self.include_sentence_indices]
         self._mappings = [] if self.forget_sentences or self.use_sentence_keys else names
-        self._layers = [self._bilm.num_layers] if self.output_format == "all" else []
+        _, self._layers, self._dim = batches.select_layers(self._bilm, self.output_format)
+        self.n_embedded = 0
+        """How many words have been embedded, not found in earlier parts."""
         # What the layers depend on, except the text
         self._part_settings = {
             **self._bilm.fingerprint(),
-            "layers": self.output_format,
+            "layers": str(self.output_format),
             "dtype": self.dtype,
             "batch_size": self.batch_size,
             "batch_tokens": None if self._is_carried else self.batch_tokens,
@@ -207,7 +208,9 @@ class CorpusEmbedder:
                     common.append([word for line in part for word in line.words])
                 if finished := folder.read(number):
                     self._continue_from(finished, part, lines.name)
+                    skip_to(bar, lines.position)
                 elif number % self.num_shards == self.shard_index:
+                    self.n_embedded += sum(len(line.words) for line in part)
                     writing = folder.write(number, [line.sentence for line in part])
                     next(writing)
                     self._embed_part(part, common, writing, call)
@@ -308,7 +311,7 @@ class CorpusEmbedder:
         function that is yielded may add the next part. It returns its number of sentences, or 0.
         """
         mapping: dict[str, str] = {}
-        dim = self._bilm.get_output_dim()
+        dim = self._dim
         number = checksum = 0
         parts = iter(folder)
 

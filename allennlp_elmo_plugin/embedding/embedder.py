@@ -5,10 +5,10 @@ import logging
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import nullcontext
 from functools import partial
-from typing import IO, Any
+from typing import IO, Any, Self
 from weakref import WeakSet
 
 import numpy as np
@@ -19,16 +19,25 @@ from allennlp_elmo_plugin.bilm.carried_state import InitialState
 from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import Precision
 from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
-from allennlp_elmo_plugin.embedding.batches import POOLINGS, BatchEmbedder, Layers, Pooling, pool
+from allennlp_elmo_plugin.embedding.batches import (
+    POOLINGS,
+    BatchEmbedder,
+    Layers,
+    Pooling,
+    pool,
+    select_layers,
+)
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, Neighbours, embed_word, nearest
 from allennlp_elmo_plugin.files.atomic import PathLike
 from allennlp_elmo_plugin.pretrained.find_model import BUNDLED_MODEL, find_model
-from allennlp_elmo_plugin.progress import progress_of_command
+from allennlp_elmo_plugin.progress import progress_of_command, step_bar
 from allennlp_elmo_plugin.text.checks import check_words
 from allennlp_elmo_plugin.text.lines import TextLines, open_lines, split_words
 
 logger = logging.getLogger(__name__)
+
+_MOST_WORDS_AT_ONCE = 2**14  # More are sorted by length, with a progress bar.
 
 DEFAULT_INITIAL_STATE: InitialState = "settled"
 
@@ -59,6 +68,8 @@ class ElmoEmbedder(BatchEmbedder):
         Words whose vectors are computed in advance; the numbers are the same.
     device : `str | int | torch.device`, optional (default = the GPU `cuda_device`, the CPU for -1)
         Such as `"cuda:1"`, in place of `cuda_device`.
+    model : `str | PathLike`, optional (default = `None`)
+        Another name of `options_file`, for a whole model.
     """
 
     def __init__(
@@ -70,11 +81,16 @@ class ElmoEmbedder(BatchEmbedder):
         initial_state: InitialState = DEFAULT_INITIAL_STATE,
         precision: Precision = "float32",
         device: str | int | torch.device | None = None,
+        model: PathLike | None = None,
     ) -> None:
         if isinstance(weight_file, int) + (cuda_device != -1) + (device is not None) > 1:
             raise ValueError("the device is given twice: leave out device or cuda_device")
         if isinstance(weight_file, int):
             cuda_device, weight_file = weight_file, None
+        if model is not None:
+            if options_file is not None:
+                raise ValueError("the model is given twice: leave out model or options_file")
+            options_file = model
         if options_file is None and weight_file is None:
             options_file = str(BUNDLED_MODEL)
             logger.warning('No model was named: using "tiny". AllenNLP used "original".')
@@ -95,6 +111,21 @@ class ElmoEmbedder(BatchEmbedder):
         bilm.to(device)
         if words:
             bilm.token_layer.keep_words([*bilm.token_layer.boundary_words, *words])
+
+    @classmethod
+    def from_pretrained(cls, model: PathLike, **arguments: Any) -> Self:
+        """Return `ElmoEmbedder(model, **arguments)`."""
+        return cls(model, **arguments)
+
+    @property
+    def dim(self) -> int:
+        """The dimensions of a word's vector in a layer."""
+        return self.elmo_bilm.get_output_dim()
+
+    def to(self, device: str | int | torch.device) -> Self:
+        """Move the model to a device, and return this embedder."""
+        self.elmo_bilm.to(device)
+        return self
 
     def __repr__(self) -> str:
         bilm, name = self.elmo_bilm, " ".join(str(name) for name in self._names if name)
@@ -131,7 +162,7 @@ class ElmoEmbedder(BatchEmbedder):
     ) -> Any:
         """
         Return a vector of each sentence, shape `(n_sentences, dim)`: the `"mean"` or `"max"` of its
-        words' vectors in `layers`, which are the `output_format` of `embed_batch`. For `"all"`, the
+        words' vectors in `layers`, which are the `output_format` of `embed_batch`. For several, the
         shape is `(n_sentences, layers, dim)`. `tokenizer` splits strings, by default at white
         space. A sentence without words has zeros. With `normalize_embeddings`, the others have
         length 1; with `convert_to_tensor`, the result is a tensor, not an array. A batch has at
@@ -141,7 +172,7 @@ class ElmoEmbedder(BatchEmbedder):
         """
         self._check_not_carried()
         if isinstance(sentences, str):
-            raise ValueError(f"got the text {sentences[:40]!r} instead of a list of sentences")
+            raise ValueError(f"got the text {sentences[:40]!r}; give a list of sentences: [text]")
         is_table = hasattr(sentences, "columns") or hasattr(sentences, "column_names")
         if is_table or isinstance(sentences, Mapping):  # as rows of Hugging Face's Dataset are
             raise ValueError('got a table: pass its column of sentences, such as table["text"]')
@@ -153,8 +184,8 @@ class ElmoEmbedder(BatchEmbedder):
             n_empty = sum(not sentence for sentence in words)
             logger.warning(f"{n_empty:,} of {len(words):,} sentences have no words: rows of zeros")
         self.warn_of_text(words, "" if tokenizer else "Pass strings and a `tokenizer`, or put")
-        axes = [self.elmo_bilm.num_layers] if layers == "all" else []
-        vectors = np.zeros((len(words), *axes, self.elmo_bilm.get_output_dim()), "float32")
+        _, axes, dim = select_layers(self.elmo_bilm, layers)
+        vectors = np.zeros((len(words), *axes, dim), "float32")
         with nullcontext() if show_progress_bar else progress_of_command(quiet=True):
             for i, array in self.embed_all(words, layers, batch_tokens, batch_size):
                 vectors[i] = pool(array, pooling)
@@ -181,18 +212,33 @@ class ElmoEmbedder(BatchEmbedder):
 
     def embed_batch(self, batch: Sentences, output_format: Layers = "all") -> list[np.ndarray]:
         """
-        Return `"all"` layers of each tokenised sentence, float32 of shape `(layers, tokens, 2 *
-        projection size)`, or without the first dimension the `"top"` layer or the `"average"`.
+        Return `"all"` layers of each tokenised sentence, float32 of shape `(layers, tokens, dim)`,
+        or several, by a list of their numbers; or, of shape `(tokens, dim)`, one by its number, the
+        `"top"` one, the `"average"`, or all `"concatenated"`.
         """
-        # A view would keep the whole batch in memory.
-        return [layers.copy() for layers in self.view_batch(batch, output_format)]
+        batch = check_sentences(batch)
+        is_carried = self.elmo_bilm.initial_state == "carried"
+        if is_carried or sum(map(len, batch)) <= _MOST_WORDS_AT_ONCE:
+            # A view would keep the whole batch in memory.
+            return [layers.copy() for layers in self.view_batch(batch, output_format)]
+        arrays = {i: layers.copy() for i, layers in self.embed_all(batch, output_format)}
+        return [arrays[i] for i in range(len(batch))]
 
-    def embed_sentences(self, sentences: Sentences, batch_size: int = 64) -> Iterator[np.ndarray]:
-        """Yield the layers of tokenised sentences, with one batch at a time in memory."""
+    def embed_sentences(
+        self,
+        sentences: Sentences,
+        batch_size: int = 64,
+        output_format: Layers = "all",
+        show_progress_bar: bool = True,
+    ) -> Iterator[np.ndarray]:
+        """Yield what `embed_batch` returns, with one batch at a time in memory."""
         check_at_least(1, batch_size=batch_size)
-        iterator = iter(sentences)
-        while batch := list(itertools.islice(iterator, batch_size)):
-            yield from self.embed_batch(batch)
+        iterator, total = iter(sentences), len(sentences) if isinstance(sentences, Sized) else None
+        bar = step_bar("embedding", total, " sentences") if show_progress_bar else nullcontext(int)
+        with bar as update:
+            while batch := list(itertools.islice(iterator, batch_size)):
+                yield from self.embed_batch(batch, output_format)
+                update(len(batch))
 
     def nearest(
         self,
@@ -256,6 +302,8 @@ class ElmoEmbedder(BatchEmbedder):
         with find_model(*self._names) as files:
             if not files.options.parent.samefile(folder):
                 shutil.copytree(files.options.parent, folder, dirs_exist_ok=True)
+
+    save_pretrained = save
 
     def _check_not_carried(self) -> None:
         if self.elmo_bilm.initial_state == "carried":

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences
-from allennlp_elmo_plugin.embedding.batches import BatchEmbedder
+from allennlp_elmo_plugin.embedding.batches import BatchEmbedder, Layers
 
 MAX_OCCURRENCES = 1000
 """Default number of occurrences that are compared, drawn at random if there are more."""
@@ -185,7 +185,7 @@ def sample_occurrences(word: str, sentences: Sentences, size: int) -> tuple[list
 
 
 def embed_word(
-    embedder: BatchEmbedder, places: Sequence[Occurrence], output_format: str
+    embedder: BatchEmbedder, places: Sequence[Occurrence], output_format: Layers
 ) -> np.ndarray:
     """Return the word's vectors in the `"top"` layer or `"all"`, `([layers,] places, dim)`."""
     by_sentence = itertools.groupby(places, lambda place: id(place.sentence))

@@ -23,7 +23,7 @@ def make(folder, *others, **config):
     return nlp
 
 
-@pytest.mark.parametrize("layers", ["average", "top"])
+@pytest.mark.parametrize("layers", ["average", "top", 0, "concatenated"])
 @pytest.mark.parametrize("others", [(), ("sentencizer",)])
 def test_vectors_of_parts(folder, layers, others):
     nlp = make(folder, *others, layers=layers)
@@ -32,14 +32,15 @@ def test_vectors_of_parts(folder, layers, others):
     for doc in docs:
         sentences = [[token.text for token in part] for part in (doc.sents if others else [doc])]
         arrays = embedder.embed_batch(sentences, layers)
-        expected = np.concatenate([np.zeros((0, 16), "float32"), *arrays])
+        dim = 48 if layers == "concatenated" else 16
+        expected = np.concatenate([np.zeros((0, dim), "float32"), *arrays])
         np.testing.assert_allclose(doc.tensor, expected, atol=1e-5)
         for token in doc:
             np.testing.assert_array_equal(token.vector, doc.tensor[token.i])
         if len(doc):
             np.testing.assert_allclose(doc.vector, doc.tensor.mean(0), atol=1e-6)
             np.testing.assert_allclose(doc[1:].vector, doc.tensor[1:].sum(0) / max(1, len(doc) - 1))
-    assert docs[2].tensor.shape == (0, 16) and not docs[2].vector.any()
+    assert docs[2].tensor.shape == (0, dim) and not docs[2].vector.any()
     assert len(list(docs[0].sents)) == 2 if others else True
     for piped, doc in zip(nlp.pipe(TEXTS, batch_size=2), docs, strict=True):
         np.testing.assert_allclose(piped.tensor, doc.tensor, atol=1e-5)

@@ -16,6 +16,7 @@ import tqdm.std
 
 from allennlp_elmo_plugin.bilm.kernels import ngrams
 from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
+from allennlp_elmo_plugin.embedding import embedder as embedder_module
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from tests.elmo.many_langs_encoder_test import FIXTURES
 from tests.support.originals import elmo as original
@@ -109,6 +110,74 @@ def test_embed_sentences_is_lazy_and_keeps_the_order(files, embedder):
     model = original._ElmoBiLm(*files)
     parts = (SENTENCES[:2], SENTENCES[3:])
     assert_all_close([first, *layers], [a for part in parts for a in expected_layers(model, part)])
+
+
+LAYERS = {
+    "concatenated": lambda layers: np.concatenate([*layers], axis=-1),
+    1: lambda layers: layers[1],
+    -1: lambda layers: layers[-1],
+    (2, 0): lambda layers: layers[[2, 0]],
+}
+
+
+@pytest.mark.parametrize("asked", LAYERS, ids=str)
+def test_layers_by_number_and_concatenated(asked, files, tmp_path):
+    embedder = ElmoEmbedder(*files)
+    expected = list(map(LAYERS[asked], embedder.embed_batch(SENTENCES)))
+    embedder._segment_steps = 2  # as if the memory of a GPU were small
+    for arrays in (
+        embedder.embed_batch(SENTENCES, asked),
+        embedder.embed_sentences(iter(SENTENCES), 2, asked),
+        [embedder.embed_sentence(words, asked) for words in SENTENCES],
+    ):
+        assert_all_close(list(arrays), expected)
+    (tmp_path / "text").write_text("\n".join(map(" ".join, SENTENCES)), encoding="utf-8")
+    embedder.embed_file(tmp_path / "text", tmp_path / "out", asked)
+    written = read_arrays(tmp_path / "out")
+    assert_all_close([written[str(i)] for i in range(len(SENTENCES))], expected)
+    vectors = embedder.encode(SENTENCES, layers=asked)
+    for vector, array in zip(vectors, expected):
+        np.testing.assert_allclose(vector, array.mean(-2) if array.size else 0 * vector, atol=1e-5)
+
+
+@pytest.mark.parametrize("asked", [3, [0, 3], [], "last", None, ["top"]])
+def test_layers_that_the_model_lacks(asked, files):
+    embedder = ElmoEmbedder(*files)
+    with pytest.raises(ValueError, match="are none of .*'concatenated'.*numbers from 0 to 2"):
+        embedder.embed_batch(SENTENCES, asked)
+    with pytest.raises(ValueError, match="are none of "):
+        embedder.encode(SENTENCES, layers=asked)
+
+
+def test_habits_of_other_packages(files, tmp_path):
+    embedder = ElmoEmbedder(model=files[0])
+    assert embedder.dim == embedder.embed_sentence(["a"]).shape[-1]
+    assert embedder.to(torch.device("cpu")) is embedder
+    embedder.save_pretrained(tmp_path / "saved")
+    again = ElmoEmbedder.from_pretrained(tmp_path / "saved", initial_state="zero")
+    expected = ElmoEmbedder(*files, initial_state="zero").embed_batch(SENTENCES)
+    assert_all_close(again.embed_batch(SENTENCES), expected)
+    with pytest.raises(ValueError, match="given twice: leave out model or options_file"):
+        ElmoEmbedder(files[0], model="tiny")
+
+
+def test_long_work_has_a_bar(files, capfd, monkeypatch):
+    """From two seconds on; a batch of many words is embedded in parts, with the same numbers."""
+    embedder = ElmoEmbedder(*files)
+    expected = embedder.embed_batch(SENTENCES)
+    monkeypatch.setattr(embedder_module, "_MOST_WORDS_AT_ONCE", 20)
+    calls = (
+        lambda: embedder.embed_batch(SENTENCES),
+        lambda: embedder.embed_sentences(SENTENCES, 1),
+        lambda: embedder.embed_sentences(iter(SENTENCES), 1, show_progress_bar=False),
+    )
+    for seconds in (0.1, 10.0):
+        monkeypatch.setattr(tqdm.std, "time", itertools.count(0, seconds).__next__)
+        shown = []
+        for call in calls:
+            assert_all_close(list(call()), expected)
+            shown.append("embedding: 100%" in capfd.readouterr().err)
+        assert shown == [seconds > 2] * 2 + [False]
 
 
 @pytest.mark.parametrize("pooling, layers", [("mean", "average"), ("max", "top"), ("mean", "all")])
@@ -260,7 +329,7 @@ def test_mistakes(embedder):
             call(*arguments)
     embedder = ElmoEmbedder("tiny")
     for arguments, message in [
-        (["A cat"], "got the text 'A cat' instead of a list of sentences"),
+        (["A cat"], r"got the text 'A cat'; give a list of sentences: \[text\]"),
         ([["A cat"], "sum"], r"pooling is 'sum'; give one of \('mean', 'max'\)"),
         ([["A cat"], "mean", "last"], "the layers 'last' are none of .'all', 'top', 'average'"),
         ([["A cat", None]], "sentence 1 is None, but a sentence is a list of words"),
