@@ -91,6 +91,8 @@ class Trainer:
         check_at_least(1, num_epochs=num_epochs, patience=patience)
         check_at_least(0, warmup_steps=warmup_steps)
         check_above_zero(learning_rate=learning_rate, grad_norm=grad_norm)
+        if torch.device(device).type == "mps":
+            raise ValueError("device is mps, which lacks the float64 that training needs; use cpu")
         keep_memory_of_training()
         self.model, self.text, self.validation = model.to(device), text, validation
         text.device = validation.device = self.device = torch.device(device)

@@ -44,3 +44,8 @@ def test_a_step_waits_for_the_gpu_only_for_its_counts(num_samples, char_cnn, tmp
         # One more is that of `clip_grad_norm_`, which the pretended GPU takes for one.
         assert count_waits(lambda: trainer.step(batch)) == 2
         batches.close()
+
+
+def test_a_device_without_float64_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="device is mps, which lacks the float64"):
+        make_trainer(tmp_path, "mps", 0, CHARACTERS)
