@@ -11,8 +11,9 @@ from tests.support.testing import read_files
 
 def test_what_is_missing_is_copied_and_can_be_used(run, monkeypatch):
     configs = read_files(CONFIGS)
-    monkeypatch.setenv("HOME", os.getcwd())
-    shown = "files copied to ~/my/configs; what was there before is unchanged\n"
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, os.getcwd())
+    shown = f"files copied to {Path('~/my/configs')}; what was there before is unchanged\n"
     assert run("elmo-configs '~/my/configs'") == f"{len(configs)} {shown}"
     assert read_files("my/configs") == configs
     data = {f"{split}_DATA_PATH": "text" for split in ("TRAIN", "VALIDATION", "TEST")}

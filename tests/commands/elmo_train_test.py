@@ -338,7 +338,7 @@ def test_what_a_resumed_run_refuses(trained, tmp_path, capsys, monkeypatch):
         content = file.read_text("utf-8")
         file.write_text(content + "\n", "utf-8")
         line = mistake(capsys, "--resume", "-o", folder, option, path)
-        assert f"{option[2:]} is '{path} (SHA-256 " in line
+        assert f"{option[2:]} is {str(path)!r}"[:-1] + " (SHA-256 " in line
         file.write_text(content, "utf-8")
     with locked(folder / ".lock"):
         line = mistake(capsys, "--resume", "-o", folder)

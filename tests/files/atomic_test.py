@@ -36,13 +36,14 @@ def whole(version):
 
 
 def test_a_folder_loses_its_earlier_files_and_keeps_others(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(tmp_path))
     out = tmp_path / "a" / "out"
     write_folder("~/a/out", b"1", force=False)
     assert read_files(out) == whole(b"1")
     (out / "vocabulary" / "labels").touch()
     (out / "notes").write_text("mine")
-    with pytest.raises(ValueError, match="a/out is not empty; .*--force"):
+    with pytest.raises(ValueError, match="a.out is not empty; .*--force"):
         write_folder(out, b"2", force=False)
     write_folder(out, b"2")
     assert read_files(out) == {**whole(b"2"), "notes": b"mine"}
@@ -107,11 +108,13 @@ def test_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda file: events.append("sync") or fsync(file))
     monkeypatch.setattr(os, "replace", rename)
     write_file(tmp_path / "file", b"new")
-    assert events == ["sync", "file", "sync"]
+    of_folder = ["sync"] * (os.name != "nt")
+    assert events == ["sync", "file", *of_folder]
     events.clear()
     write_folder(tmp_path / "out", b"2")
     # Four files, two folders; the required file comes last.
-    assert events == ["sync"] * 6 + ["vocabulary", "weights", "options", "sync"]
+    names = ["vocabulary", "weights", "options"]
+    assert events == [*["sync"] * 4, *of_folder * 2, *names, *of_folder]
 
 
 def test_a_text_has_the_same_bytes_on_all_systems(tmp_path):
@@ -129,7 +132,7 @@ def test_links_are_replaced_not_followed(tmp_path):
     write_folder(tmp_path / "out", b"1")
     assert read_files(tmp_path / "out") == whole(b"1")
     assert read_files(tmp_path / "other") == {"text": b"other"}
-    (tmp_path / "link").symlink_to("other")  # the output itself may be one
+    (tmp_path / "link").symlink_to(tmp_path / "other")  # the output itself may be one
     write_folder(tmp_path / "link", b"1")
     assert read_files(tmp_path / "other") == {**whole(b"1"), "text": b"other"}
 

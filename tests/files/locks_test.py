@@ -34,4 +34,4 @@ def test_file_systems_without_locks(tmp_path, monkeypatch, caplog):
     (tmp_path / ".lock").touch()
     assert is_free(tmp_path / ".lock")
     (message,) = caplog.messages
-    assert message.startswith(f"{tmp_path}/.lock can't be locked ([Errno 37] No locks")
+    assert message.startswith(f"{tmp_path / '.lock'} can't be locked ([Errno {errno.ENOLCK}] No")

@@ -4,7 +4,6 @@ import atexit
 import json
 import os
 import re
-import resource
 import signal
 import sys
 import traceback
@@ -87,7 +86,7 @@ def read_arrays(path):
 def read_files(folder, *leave_out):
     """The bytes of all files in a folder, by their paths there, but for some."""
     paths = sorted(filter(Path.is_file, Path(folder).rglob("*")))
-    files = {str(path.relative_to(folder)): path for path in paths}
+    files = {path.relative_to(folder).as_posix(): path for path in paths}
     return {name: path.read_bytes() for name, path in files.items() if name not in leave_out}
 
 
@@ -108,6 +107,8 @@ def fork(function, kill_at=None, wait=True):
     or the number of a signal; without `wait` the number of the process. The child is killed
     (SIGKILL) when it changes a name in the file system, or opens a file, after `kill_at` times.
     """
+    if os.name == "nt":
+        pytest.skip("Windows can't fork")
     child = os.fork()
     if child == 0:
         status = 1
@@ -132,5 +133,7 @@ def fork(function, kill_at=None, wait=True):
 
 def limit_file_size(n_bytes):
     """Let this process write no file longer than this: a disk that is full."""
+    import resource  # not on Windows
+
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then write() fails
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))

@@ -16,7 +16,7 @@ from allennlp_elmo_plugin.text.corpus import digests, find_files, read_text
 def corpus(tmp_path, monkeypatch):
     for name in ("b.txt", "a.txt", "c.txt.gz", ".hidden", "folder/d.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("x\n", encoding="utf-8")
+        (tmp_path / name).write_bytes(b"x\n")
     (tmp_path / "empty").mkdir()
     (tmp_path / "zero").touch()
     monkeypatch.chdir(tmp_path)
@@ -41,7 +41,7 @@ def test_files_are_found_and_sorted(corpus, path, names):
 @pytest.mark.parametrize(
     "path, message",
     [
-        ("nothing.txt", "nothing.txt does not exist, or has no text files .looked from /"),
+        ("nothing.txt", "nothing.txt does not exist, or has no text files .looked from "),
         ("*.json", r"\*.json does not exist"),
         ("", "'' does not exist"),
         ("empty", "empty does not exist, or has no text"),
@@ -102,7 +102,7 @@ def test_shuffled_within_blocks_of_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr(text, "READ_BYTES", 20)
     lines = [f"{name}{n:02}" for name in "abc" for n in range(40)]
     for name in "abc":
-        (tmp_path / name).write_text("".join(f"{x}\n" for x in lines if x[0] == name))
+        (tmp_path / name).write_bytes("".join(f"{x}\n" for x in lines if x[0] == name).encode())
 
     def read(seed):
         shuffled = words_of(find_files(tmp_path), "strict", random.Random(seed))
