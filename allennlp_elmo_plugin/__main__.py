@@ -55,7 +55,7 @@ def _run(program: str, arguments: list[str]) -> int:
             command.add_subparser(commands)
         args = parser.parse_args(arguments)
         args.func(args)
-    elif _installed_version("allennlp") is None:
+    elif installed_version("allennlp") is None:
         exits.end_with(
             f"error: {arguments[0]} is none of {', '.join(names)}; for AllenNLP's commands, "
             f"install it: {INSTALL_ALLENNLP}",
@@ -81,7 +81,7 @@ def _activate(program: str, arguments: list[str]) -> int:
         "others are those of AllenNLP, such as train, evaluate and elmo-benchmark. COMMAND --help "
         "describes one.",
     )
-    of_allennlp = _installed_version("allennlp")
+    of_allennlp = installed_version("allennlp")
     version = f"%(prog)s {__version__}" + (f" (AllenNLP {of_allennlp})" if of_allennlp else "")
     parser.add_argument("--version", action="version", version=version)
     where = parser.add_mutually_exclusive_group()
@@ -114,7 +114,7 @@ def _report(plugins: dict[Path, list[str]]) -> int:
     import torch
 
     advice, rows = "", {}
-    if _installed_version("allennlp") is None:
+    if installed_version("allennlp") is None:
         elmo, advice = "none, because AllenNLP is not installed", INSTALL_ALLENNLP
     elif any(name.split(".")[0] == PLUGIN for names in plugins.values() for name in names):
         elmo = f"{PLUGIN} {__version__}"
@@ -129,7 +129,7 @@ def _report(plugins: dict[Path, list[str]]) -> int:
     rows["program"] = shutil.which("allennlp") or "`allennlp` is not in the PATH"
     rows["Python"] = f"{platform.python_version()} ({sys.executable})"
     for name in ("allennlp", "allennlp-models", "torch", "torchvision"):
-        rows[name] = version = _installed_version(name) or "not installed"
+        rows[name] = version = installed_version(name) or "not installed"
         if name.startswith("allennlp") and version != ALLENNLP_VERSION:
             rows[name] += f" (needed: {ALLENNLP_VERSION})"
     n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -139,7 +139,7 @@ def _report(plugins: dict[Path, list[str]]) -> int:
     return 1 if advice else 0
 
 
-def _installed_version(distribution: str) -> str | None:
+def installed_version(distribution: str) -> str | None:
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

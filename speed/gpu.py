@@ -30,14 +30,14 @@ from speed.workload import (
     write_model,
 )
 
-_BATCH_SIZES = (1, 32, 128)
+BATCH_SIZES = (1, 32, 128)
 _TRAINING_ROWS = 64
 _FILES = {
     "top": {"output_format": "top"},
     "all": {"output_format": "all"},
     "pooled": {"output_format": "top", "pooling": "mean"},
 }
-_FILE_SENTENCES = 9_000  # 200,000 words
+FILE_SENTENCES = 9_000  # 200,000 words
 _TOLERANCE = {"float32": 1e-4, "bfloat16": 0.05}  # A GPU sums in another order.
 
 
@@ -55,7 +55,7 @@ def main() -> None:
         print("\n| embedding, sentences | model | precision | words/s | AllenNLP's | ratio |")
         print("|---|---|---|---|---|---|")
         for precision in _TOLERANCE:
-            for batch_size in _BATCH_SIZES:
+            for batch_size in BATCH_SIZES:
                 row = _embedding(size, precision, batch_size, args.rounds)
                 print(f"| {batch_size} | {size} | {precision} | {row} |", flush=True)
         print("\n| training, rows | model | precision | words/s | peak GB |\n|---|---|---|---|---|")
@@ -129,7 +129,7 @@ def _training(size: str, precision: str, rounds: int) -> str:
 
 def _file(size: str, precision: str, options: dict[str, Any]) -> float:
     """Return the words/s of the wall, from a file to a file, of the second of two runs."""
-    text = [" ".join(words) for words in Corpus().sentences(_FILE_SENTENCES)]
+    text = [" ".join(words) for words in Corpus().sentences(FILE_SENTENCES)]
     with tempfile.TemporaryDirectory() as folder:
         embedder = ElmoEmbedder(*write_model(size, folder), 0, precision=precision)
         for _ in range(2):

@@ -77,7 +77,7 @@ def test_what_the_console_lacks_is_escaped(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("version", [None, "2.9.0"])
 def test_another_allennlp(version, monkeypatch, capsys):
-    monkeypatch.setattr(__main__, "_installed_version", lambda name: version)
+    monkeypatch.setattr(__main__, "installed_version", lambda name: version)
     assert main(["--activate-here"]) == (1 if version is None else 0)
     printed = rows(capsys)
     for name in ("allennlp", "allennlp-models"):

@@ -14,7 +14,7 @@ from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.markdown import markdown_table
 from allennlp_elmo_plugin.progress import progress_bar
 
-_SENTENCES_AT_ONCE = 1024  # of the test set, whose vectors are in memory
+SENTENCES_AT_ONCE = 1024  # of the test set, whose vectors are in memory
 _VARIANCE = 1 - 1e-6  # the share that is whitened; the rest is rounding
 
 
@@ -142,7 +142,7 @@ def run(
 
     is_right = []  # for each part of the test set, of the baseline and of each probe
     embedded = _vectors(embedder, test, "test")
-    while sentences := list(itertools.islice(embedded, _SENTENCES_AT_ONCE)):
+    while sentences := list(itertools.islice(embedded, SENTENCES_AT_ONCE)):
         tested = [example for of_sentence, _ in sentences for example in of_sentence]
         vectors = np.concatenate([each for _, each in sentences], axis=1)
         predicted = [[labels.get(example.key, labels[None])[0] for example in tested]]

@@ -21,7 +21,7 @@ from allennlp_elmo_plugin.bilm.parallel import run_in_parallel
 
 # From this many multiplications in a step of a layer, each direction has its own thread. That is
 # about as fast as both together on a quiet machine, and twice as fast beside a busy process.
-_WORTH_THREADS = 2**24
+WORTH_THREADS = 2**24
 
 
 class BiLstm(torch.nn.Module):
@@ -156,7 +156,7 @@ class BiLstm(torch.nn.Module):
         if lstm.precision != "float32":
             n_multiplications //= 2  # since each takes half the time
         mean_rows = packing.n_tokens / len(packing.batch_sizes)  # of a step
-        return mean_rows * n_multiplications >= _WORTH_THREADS
+        return mean_rows * n_multiplications >= WORTH_THREADS
 
     def drop(self, vectors: torch.Tensor, packing: PackedBatch) -> torch.Tensor:
         """Apply dropout to packed vectors, shape `(n_tokens, projection_dim)`, in training."""

@@ -37,7 +37,7 @@ from allennlp_elmo_plugin.text.lines import TextLines, open_lines, split_words
 
 logger = logging.getLogger(__name__)
 
-_MOST_WORDS_AT_ONCE = 2**14  # More are sorted by length, with a progress bar.
+MOST_WORDS_AT_ONCE = 2**14  # More are sorted by length, with a progress bar.
 
 DEFAULT_INITIAL_STATE: InitialState = "settled"
 
@@ -218,7 +218,7 @@ class ElmoEmbedder(BatchEmbedder):
         """
         batch = check_sentences(batch)
         is_carried = self.elmo_bilm.initial_state == "carried"
-        if is_carried or sum(map(len, batch)) <= _MOST_WORDS_AT_ONCE:
+        if is_carried or sum(map(len, batch)) <= MOST_WORDS_AT_ONCE:
             # A view would keep the whole batch in memory.
             return [layers.copy() for layers in self.view_batch(batch, output_format)]
         arrays = {i: layers.copy() for i, layers in self.embed_all(batch, output_format)}

@@ -8,7 +8,7 @@ import torch
 from allennlp_elmo_plugin.files.atomic import LateErrorFile, PathLike
 from allennlp_elmo_plugin.files.hdf5_file import is_float, open_weight_file
 
-_ROWS_AT_ONCE = 2**14
+ROWS_AT_ONCE = 2**14
 NamedTensors = Iterable[tuple[str, torch.Tensor]]
 
 
@@ -50,8 +50,8 @@ def read_adagrad_state(
                     "it the state of this model?"
                 )
         for name, state in states.items():
-            for start in range(0, len(state["sum"]), _ROWS_AT_ONCE):
-                rows = slice(start, start + _ROWS_AT_ONCE)
+            for start in range(0, len(state["sum"]), ROWS_AT_ONCE):
+                rows = slice(start, start + ROWS_AT_ONCE)
                 state["sum"][rows] = torch.from_numpy(state_file[name][rows])
             state["step"].fill_(int(step))
     return int(step)

@@ -26,7 +26,7 @@ TEST = _sentences("they run/V", "the run/N of/P ends/N", "a/D new/J")
 
 @pytest.mark.parametrize("task, at_once", [("wsd", 1), ("wsd", 1024), ("pos", 1024)])
 def test_each_layer_and_direction_is_probed_by_its_vectors(task, at_once, tmp_path, monkeypatch):
-    monkeypatch.setattr(probing, "_SENTENCES_AT_ONCE", at_once)
+    monkeypatch.setattr(probing, "SENTENCES_AT_ONCE", at_once)
     embedder = ElmoEmbedder(*write_random_elmo(tmp_path))
     results = probing.run(TASKS[task], embedder, TRAIN, TEST)
     # Senses: `run` has two of eight.

@@ -85,7 +85,7 @@ def test_a_thread_for_each_direction_computes_the_same(precision, monkeypatch, r
     request.addfinalizer(functools.partial(torch.set_num_threads, torch.get_num_threads()))
     in_parallel = Mock(side_effect=run_in_parallel)
     monkeypatch.setattr(bilstm, "run_in_parallel", in_parallel)
-    monkeypatch.setattr(bilstm, "_WORTH_THREADS", 0)
+    monkeypatch.setattr(bilstm, "WORTH_THREADS", 0)
     torch.manual_seed(0)
     lstm = BiLstm(replace(OPTIONS, lstm_dim=256, projection_dim=64, dropout=0.5)).eval()
     for layer in (*lstm.forward_layers, *lstm.backward_layers):

@@ -32,8 +32,8 @@ def encode_directly(encoder, ids):
 @pytest.mark.parametrize("trained", [".*", "char_emb", "0.weight", "conv_.*bias", "high|proj"])
 def test_values_and_gradient(activation, filters, n_highway, trained, monkeypatch):
     """For some parameters, over two calls, the second of which computes its gradient twice."""
-    monkeypatch.setattr(ngrams, "_CHUNK", 500)  # several chunks
-    monkeypatch.setattr(ngrams, "_FEW_WORDS", 4)  # several lengths
+    monkeypatch.setattr(ngrams, "CHUNK", 500)  # several chunks
+    monkeypatch.setattr(ngrams, "FEW_WORDS", 4)  # several lengths
     torch.manual_seed(0)
     encoder = CharacterEncoder(CharCnnOptions(filters, activation, 3, n_highway), 5).double()
     assert (encoder._projection is None) == (filters == ((2, 5),))

@@ -48,7 +48,7 @@ def test_it_is_allennlps_cell(lengths, forget_bias, grad, chunk_bytes, n_chunks,
     allennlp = pytest.importorskip("allennlp.modules.lstm_cell_with_projection")
     chunks = Mock(wraps=recurrence.padded_rows)
     monkeypatch.setattr(recurrence, "padded_rows", chunks)
-    monkeypatch.setattr(recurrence, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(recurrence, "CHUNK_BYTES", chunk_bytes)
     lstm = make_lstm(forget_bias=forget_bias)
     original = allennlp.LstmCellWithProjection(4, 4, 6, True, 0.0, 0.5, 0.3).double()
     original.load_state_dict(lstm.state_dict())

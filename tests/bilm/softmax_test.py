@@ -11,8 +11,8 @@ from tests.support.bilm_tf import REFERENCE
 
 
 def test_sampled_loss_is_tensorflows(monkeypatch):
-    monkeypatch.setattr(module, "_MIN_ROWS", 1)
-    monkeypatch.setattr(module, "_CHUNK_BYTES", 5 * 16 * 4)  # rows in three chunks
+    monkeypatch.setattr(module, "MIN_ROWS", 1)
+    monkeypatch.setattr(module, "CHUNK_BYTES", 5 * 16 * 4)  # rows in three chunks
     arrays = np.load(REFERENCE / "sampled_softmax.npz")
     tensorflow = {name: torch.from_numpy(arrays[name]) for name in arrays if arrays[name].shape}
     softmax = Softmax(50, 8, 16)
@@ -36,9 +36,9 @@ def test_full_loss_is_cross_entropy(chunk_bytes, monkeypatch):
     torch.manual_seed(0)
     products = Mock(wraps=module.matrix_product)
     monkeypatch.setattr(module, "matrix_product", products)
-    monkeypatch.setattr(module, "_MIN_ROWS", 1)
-    monkeypatch.setattr(module, "_EVALUATED_ROWS", 8)
-    monkeypatch.setattr(module, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(module, "MIN_ROWS", 1)
+    monkeypatch.setattr(module, "EVALUATED_ROWS", 8)
+    monkeypatch.setattr(module, "CHUNK_BYTES", chunk_bytes)
     softmax = Softmax(110, 5).double()
     hidden = torch.randn(40, 5, dtype=torch.double, requires_grad=True)
     targets = torch.randint(110, (40,))

@@ -165,7 +165,7 @@ def test_long_work_has_a_bar(files, capfd, monkeypatch):
     """From two seconds on; a batch of many words is embedded in parts, with the same numbers."""
     embedder = ElmoEmbedder(*files)
     expected = embedder.embed_batch(SENTENCES)
-    monkeypatch.setattr(embedder_module, "_MOST_WORDS_AT_ONCE", 20)
+    monkeypatch.setattr(embedder_module, "MOST_WORDS_AT_ONCE", 20)
     calls = (
         lambda: embedder.embed_batch(SENTENCES),
         lambda: embedder.embed_sentences(SENTENCES, 1),

@@ -47,7 +47,7 @@ def test_what_bilm_tf_wrote_comes_back_bit_for_bit(dtype, bilm, tmp_path):
 def test_every_kind_of_model_comes_back(
     project, n_layers, n_highway, dim, forget_bias, bidirectional, characters, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(saved_variables, "_BLOCK", 50)  # in several blocks
+    monkeypatch.setattr(saved_variables, "BLOCK", 50)  # in several blocks
     values = {"lstm": {"dim": dim, "projection_dim": 8, "n_layers": n_layers}, "n_tokens_vocab": 11}
     if characters:
         values["char_cnn"] = {"embedding": {"dim": 3}, "filters": [[1, 3], [2, 5]]}

@@ -25,8 +25,8 @@ def test_a_quick_look_at_every_workload(tmp_path, monkeypatch, capsys):
 @pytest.mark.nightly
 def test_on_a_gpu(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["speed.gpu", "--sizes", "tiny", "--rounds", "1"])
-    monkeypatch.setattr(gpu, "_BATCH_SIZES", (1, 3))
-    monkeypatch.setattr(gpu, "_FILE_SENTENCES", 3)
+    monkeypatch.setattr(gpu, "BATCH_SIZES", (1, 3))
+    monkeypatch.setattr(gpu, "FILE_SENTENCES", 3)
     with gpu_for_tests():
         gpu.main()
     rows = [row.split(" | ") for row in capsys.readouterr().out.splitlines() if "| tiny" in row]

@@ -12,11 +12,11 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import Linear
 from allennlp_elmo_plugin.bilm.model_call import backward_once
 
 # Words are grouped by length, rounded up to a multiple of `_LENGTH_STEP` characters. Fewer than
-# `_FEW_WORDS` words are one group.
+# `FEW_WORDS` words are one group.
 _LENGTH_STEP = 4
-_FEW_WORDS = 64
+FEW_WORDS = 64
 # How many values a convolution has before its maximum
-_CHUNK = 2**22
+CHUNK = 2**22
 
 
 def make_table(embeddings: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -69,7 +69,7 @@ def _by_length(
     order = lengths.argsort()
     sorted_ids = character_ids[order]
     steps = torch.div(lengths[order] - 1, _LENGTH_STEP, rounding_mode="floor") + 1
-    if len(steps) < _FEW_WORDS:
+    if len(steps) < FEW_WORDS:
         steps = steps[-1:].expand(len(steps))
     values, counts = steps.unique_consecutive(return_counts=True)
     groups = [
@@ -91,7 +91,7 @@ class _MaxOverNgrams(torch.autograd.Function):
         width, n_characters, n_filters = table.shape
         flat_table = table.reshape(-1, n_filters)  # (width * n_characters, n_filters)
         offsets = torch.arange(width, device=table.device) * n_characters  # (width,)
-        chunk = _CHUNK if table.device.type == "cpu" else 16 * _CHUNK
+        chunk = CHUNK if table.device.type == "cpu" else 16 * CHUNK
         parts: list[torch.Tensor] = []
         for ids in groups:
             parts += ids.split(max(1, chunk // ((ids.size(1) - width + 1) * n_filters)))

@@ -22,7 +22,7 @@ from allennlp_elmo_plugin.bilm.packing import PackedBatch
 TRAINS_TOGETHER = False
 # The inputs' part of the gates is computed for as many steps ahead as fit into this size, or into
 # 256 MB on a GPU.
-_CHUNK_BYTES = 8 * 2**20
+CHUNK_BYTES = 8 * 2**20
 # As tensors: an operator takes twice as long with a Python number.
 _ONE, _TWO = torch.tensor([1.0, 2.0], device="cpu")
 
@@ -149,7 +149,7 @@ def _input_gates(
 ) -> Iterator[Any]:
     """Yield the inputs' part of the gates of each step: one tensor a layer, or `in_one`."""
     inputs = [rows.to(layer.dtype) for layer, rows in zip(layers, inputs)]
-    chunk_bytes = _CHUNK_BYTES if inputs[0].device.type == "cpu" else 32 * _CHUNK_BYTES
+    chunk_bytes = CHUNK_BYTES if inputs[0].device.type == "cpu" else 32 * CHUNK_BYTES
     n_rows = chunk_size = chunk_bytes // (layers[0].bias.numel() * inputs[0].element_size())
     chunks: list[list[int]] = []  # the sizes of the steps of each chunk
     for size in batch_sizes:

@@ -9,15 +9,15 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import matrix_product, pad
 from allennlp_elmo_plugin.bilm.model_call import backward_once, may_overwrite_saved
 
 # The size of the logits held at a time, but at least this many rows
-_CHUNK_BYTES = 2**24
-_MIN_ROWS = 32
+CHUNK_BYTES = 2**24
+MIN_ROWS = 32
 # How many rows evaluation computes at a time
-_EVALUATED_ROWS = 1024
+EVALUATED_ROWS = 1024
 
 
 def _row_chunks(n_rows: int, n_columns: int, like: torch.Tensor) -> list[slice]:
-    chunk_bytes = _CHUNK_BYTES if like.device.type == "cpu" else 16 * _CHUNK_BYTES
-    rows = max(_MIN_ROWS, chunk_bytes // (n_columns * like.element_size()))
+    chunk_bytes = CHUNK_BYTES if like.device.type == "cpu" else 16 * CHUNK_BYTES
+    rows = max(MIN_ROWS, chunk_bytes // (n_columns * like.element_size()))
     return [slice(start, start + rows) for start in range(0, n_rows, rows)]
 
 
@@ -149,10 +149,10 @@ def log_probabilities(
     hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, targets: torch.Tensor
 ) -> torch.Tensor:
     """Return the targets' log probabilities under the full softmax, shape `(n_tokens,)`."""
-    n_words = max(1, _CHUNK_BYTES // (_EVALUATED_ROWS * hidden.element_size()))
+    n_words = max(1, CHUNK_BYTES // (EVALUATED_ROWS * hidden.element_size()))
     words = list(zip(weight.split(n_words), bias.split(n_words)))
     totals = []
-    for rows in hidden.split(_EVALUATED_ROWS):
+    for rows in hidden.split(EVALUATED_ROWS):
         padded = padded_rows(rows)
         # Of each chunk of words: (n_padded,)
         sums = [matrix_product(padded, part.t(), added).logsumexp(1) for part, added in words]

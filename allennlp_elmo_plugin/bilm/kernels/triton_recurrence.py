@@ -24,7 +24,7 @@ from allennlp_elmo_plugin.bilm.packing import PackedBatch
 TRAINS_TOGETHER = True
 
 # The inputs' part of the gates is computed for as many steps ahead as fit into this size.
-_MAX_GATES_BYTES = 2**28
+MAX_GATES_BYTES = 2**28
 # Parts of the sum of a long product
 _SPLIT = 8
 
@@ -327,7 +327,7 @@ def _run_stacked(
         cells = cells.clone()
     hidden = inputs.new_empty(n_layers, n_tokens if save else n_rows, dim)
     parts = cells.new_empty(_SPLIT, n_layers, n_rows, out)
-    chunk = n_tokens if save else _MAX_GATES_BYTES // (n_layers * 4 * dim * inputs.element_size())
+    chunk = n_tokens if save else MAX_GATES_BYTES // (n_layers * 4 * dim * inputs.element_size())
     last = first_token = 0
     while last < len(batch_sizes):
         first, n_gates = last, 0

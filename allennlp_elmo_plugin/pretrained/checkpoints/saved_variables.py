@@ -30,7 +30,7 @@ from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import (
 from allennlp_elmo_plugin.pretrained.checkpoints.tensorflow_checkpoint import read_index
 from allennlp_elmo_plugin.progress import step_bar
 
-_BLOCK = 2**19  # numbers that are read at a time, which fit the processor's cache
+BLOCK = 2**19  # numbers that are read at a time, which fit the processor's cache
 # An LSTM's variable under any of bilm-tf's names. A single layer has no `multi_rnn_cell`, a forward
 # model no `RNN_0`, and a module of TensorFlow Hub has a second `rnn`.
 _LSTM_VARIABLE = re.compile(
@@ -106,7 +106,7 @@ class Weights(NamedTuple):
         variable = self.variables[name]
         try:
             array = variable.open()
-            n_rows = max(1, _BLOCK // max(1, math.prod(variable.shape[1:])))
+            n_rows = max(1, BLOCK // max(1, math.prod(variable.shape[1:])))
             if getattr(array, "chunks", None):  # those of HDF5 are decompressed once
                 n_rows += -n_rows % array.chunks[0]
             for start in range(0, variable.shape[0], n_rows):

@@ -123,7 +123,7 @@ def test_many_short_sentences(n_rows):
 def test_gates_in_pieces(needs_grad, monkeypatch):
     from allennlp_elmo_plugin.bilm.kernels import triton_recurrence
 
-    monkeypatch.setattr(triton_recurrence, "_MAX_GATES_BYTES", 2 * 4 * 37 * 4 * 9)  # nine tokens
+    monkeypatch.setattr(triton_recurrence, "MAX_GATES_BYTES", 2 * 4 * 37 * 4 * 9)  # nine tokens
     assert_near(both(make_layers(2), [6, 5, 5, 2, 1], needs_grad))
 
 

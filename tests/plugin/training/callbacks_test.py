@@ -33,7 +33,7 @@ def imported(tmp_path):
 
 def test_an_imported_model_continues_like_a_run_that_never_stopped(imported, tmp_path, monkeypatch):
     """The reference takes all steps with one optimizer; bilm-tf doesn't save the LSTM's states."""
-    monkeypatch.setattr(adagrad_file, "_ROWS_AT_ONCE", 16)
+    monkeypatch.setattr(adagrad_file, "ROWS_AT_ONCE", 16)
     text = tmp_path / "twice.txt"
     text.write_text((REFERENCE / "data" / "train.txt").read_text("utf-8") * 2, encoding="utf-8")
     options, arrays = load_run("train_charcnn")

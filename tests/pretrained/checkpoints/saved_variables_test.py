@@ -57,7 +57,7 @@ ARRAYS = {
 @pytest.mark.parametrize("tied", [False, True])
 def test_tables_are_read_where_they_belong(tied, tmp_path, monkeypatch):
     """Never is there a second copy of one."""
-    monkeypatch.setattr(saved_variables, "_BLOCK", 2**15)
+    monkeypatch.setattr(saved_variables, "BLOCK", 2**15)
     n_words = 200_000
     options = replace(TOKENS, n_tokens_vocab=n_words, share_embedding_softmax=tied)
     table = np.random.RandomState(0).standard_normal((n_words, 4)).astype("float32")
@@ -82,7 +82,7 @@ def test_tables_are_read_where_they_belong(tied, tmp_path, monkeypatch):
 
 
 def test_blocks_of_compressed_data_have_whole_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr(saved_variables, "_BLOCK", 45)
+    monkeypatch.setattr(saved_variables, "BLOCK", 45)
     values = np.random.RandomState(0).standard_normal((30, 20)).astype("float32")
     with h5py.File(tmp_path / "x", "w") as file:
         file["plain"], file["wide"] = values, values.reshape(5, 120)
