@@ -111,10 +111,10 @@ def draw_probes(folder: Path) -> None:
     with figure(folder / "probes.svg", 8, 6, 2) as both:
         for axes, task in zip(both, list(rows[0])[1:]):
             for row, style in zip(rows, (":", "s--", "o-")):
-                name = row[""].partition(":")[0]
+                name = row[""].partition(":")[0].replace("this model", "tiny")
                 accuracies = [float(number) for number in row[task].split(", ")]
                 axes.plot(layers, accuracies * (3 // len(accuracies)), style, label=name)
-            axes.set_ylabel(f"{task.partition(',')[0]}, %")
+            axes.set(ylabel=f"{task.partition(',')[0]}, %", ylim=(0, 100))
         axes.legend(loc="lower right")
 
 

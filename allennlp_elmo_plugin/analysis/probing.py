@@ -201,7 +201,7 @@ def markdown(results: dict[str, Any]) -> str:
 def draw(results: dict[str, Any], path: Path) -> None:
     """Draw the accuracy of each layer and direction, with that of the paper beside it."""
     task, layers = TASKS[results["task"]], results["layers"]
-    with figure(path, 5, 3.5) as axes:
+    with figure(path, 5, 4.5) as axes:
         for direction, style in (("both", "o-"), ("forward", ">:"), ("backward", "<:")):
             # The token layer is the same in all directions.
             rows = [row for row in layers if row["direction"] == direction or not row["layer"]]
@@ -213,5 +213,5 @@ def draw(results: dict[str, Any], path: Path) -> None:
         axes.axhline(results["baseline"]["all"], color="gray", label=f"most frequent {task.label}")
         paper = [(int(layer), value) for layer, value in task.paper.items() if layer.isdigit()]
         axes.plot(*zip(*paper), "s-", color="C4", label="Peters et al. (2018)")
-        axes.set_ylabel(f"{task.label}s: accuracy, %")
+        axes.set(ylabel=f"{task.label}s: accuracy, %", ylim=(0, 100))
         axes.legend(fontsize="small")

@@ -4,7 +4,7 @@ import html
 import math
 from collections.abc import Sequence
 
-from allennlp_elmo_plugin.analysis.figures import figure, is_page
+from allennlp_elmo_plugin.analysis.figures import GREY, figure, is_page
 from allennlp_elmo_plugin.analysis.sentence_probabilities import (
     parts_that_predict,
     perplexity_of,
@@ -15,6 +15,7 @@ from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageMod
 from allennlp_elmo_plugin.progress import step_bar
 
 _MOST_BITS = math.log2(10_000)  # the surprise of words with the strongest colour
+_INK = "#22262b"
 _COLUMNS = 96  # characters in a line of a figure
 
 # A word, the strength of its colour from 0 to 1, whether it is known, and its perplexities
@@ -101,9 +102,9 @@ def _span(of_word: Word) -> str:
 
 def _draw(lines: list[list[Word]], output: str, *headings: str) -> None:
     """Draw the sentences as a figure, in letters of one width."""
-    with figure(output, 8, 1) as axes:
+    with figure(output, 8, 1, transparent=False) as axes:
         for number, heading in enumerate(headings):
-            axes.text(0, 1 + number, heading[:_COLUMNS])
+            axes.text(0, 1 + number, heading[:_COLUMNS], color=_INK)
         row = 3.5
         for line in lines:
             column = 0
@@ -112,10 +113,10 @@ def _draw(lines: list[list[Word]], output: str, *headings: str) -> None:
                     column, row = 0, row + 1
                 strength *= 0.85 * is_known
                 box = {"color": (0.84, 0.37, 0.16, strength), "lw": 0, "pad": 1}
-                colour = {"color": "#22262b"} if strength > 0.4 else {}
-                axes.text(column, row, word, family="monospace", size=9.5, bbox=box, **colour)
+                style = {"family": "monospace", "size": 9.5, "color": _INK}
+                axes.text(column, row, word, bbox=box, **style)
                 if not is_known:
-                    axes.plot([column, column + len(word)], [row + 0.2] * 2, "#7b8490", lw=1)
+                    axes.plot([column, column + len(word)], [row + 0.2] * 2, GREY, lw=1)
                 column += len(word) + 1
             row += 1.5
         axes.set_axis_off()

@@ -61,7 +61,8 @@ def draw_curves(runs: dict[str, Curves], output: str) -> None:
         lowest = []
         for run, curves in runs.items():
             for name, points in curves.items():
-                label = f"{run} {name.replace('validation_', '')} {points[-1][1]:.4g}"
+                lowest_of_line = min(y for _, y in points)
+                label = f"{run} {name.replace('validation_', '')} {lowest_of_line:.4g}"
                 side = right if name == _SAMPLED else axes
                 (line,) = side.plot(*zip(*points), _LINE_STYLES.get(name, ":"), label=label)
                 line.set(color=f"C{len(lines)}", marker=".")
@@ -76,4 +77,4 @@ def draw_curves(runs: dict[str, Curves], output: str) -> None:
             side.yaxis.set_minor_formatter("{x:g}")
         axes.set(ylabel="perplexity", xlabel="epochs")
         axes.locator_params("x", integer=True, min_n_ticks=1)
-        axes.legend(handles=lines)
+        axes.legend(handles=lines, title="lowest perplexities")

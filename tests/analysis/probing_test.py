@@ -105,6 +105,7 @@ def test_the_picture_has_a_line_for_each_direction(savefig, tmp_path):
         "Peters et al. (2018)": [[1, 2], [97.3, 96.8]],
     }
     assert [text.get_text() for text in axes.get_xticklabels()] == ["token layer", "LSTM 1"]
+    assert axes.get_ylim() == (0, 100)
 
 
 def test_the_sense_with_the_nearest_mean_vector():

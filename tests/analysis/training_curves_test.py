@@ -33,7 +33,7 @@ def test_a_figure_has_a_curve_for_each_perplexity_and_names_the_lowest(tmp_path)
         assert path.read_bytes().startswith(start)
     text = path.read_text(encoding="utf-8")
     assert "<!-- 100 -->" in text and "mathdefault" not in text  # names of ticks
-    labels = ("training 20", "validation 35", "forward 35")
+    labels = ("training 20", "validation 30", "forward 35")
     names = [f"{run} {label}" for run in ("other &amp; &lt;another&gt;", "run") for label in labels]
     for expected in (*names, "Lowest validation perplexity: 30 after 2 epochs (other &amp;"):
         assert f"<!-- {expected}" in text

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.analysis.figures import figure
+from allennlp_elmo_plugin.analysis.figures import GREY, figure
 from allennlp_elmo_plugin.files.atomic import write_text
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.markdown import markdown_table
@@ -177,13 +177,19 @@ def draw_layer_weights(weights: dict[str, list[float]], path: Path) -> None:
 
 
 def draw_bars(axes: Any, groups: Sequence[str], bars: Bars, errors: Bars | None = None) -> None:
-    """Draw groups of bars with their values above them; `None` is a missing bar."""
-    width = 0.9 / len(bars)
+    """
+    Draw groups of bars with their values above them; `None` is a missing bar. A label such as
+    "+ ELMo" adds to the one before. `errors` are standard deviations.
+    """
+    width, before = 0.9 / len(bars), ""
     for number, (label, values) in enumerate(bars.items()):
         places = np.arange(len(groups)) + (number + 0.5) * width - 0.45
         heights = np.array(values, dtype=float)  # NaN for None
         deviations = np.array(errors[label], dtype=float) if errors else None
-        drawn = axes.bar(places, heights, width, yerr=deviations, label=label, capsize=3)
-        axes.bar_label(drawn, fmt="%.3g", fontsize=7, padding=1)
+        before = f"{before} {label}" if label.startswith("+") else label
+        style = {"label": before, "capsize": 3, "ecolor": GREY}
+        drawn = axes.bar(places, heights, width, yerr=deviations, **style)
+        axes.bar_label(drawn, fmt="%.1f", fontsize=7, padding=1)
     axes.set_xticks(range(len(groups)), groups)
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    title = "mean ± standard deviation" if errors else None
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), title=title)

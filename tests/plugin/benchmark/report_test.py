@@ -109,7 +109,7 @@ def test_files(mixes, tmp_path, monkeypatch):
 
     monkeypatch.setattr(figures.Figure, "savefig", texts)
     draw(tmp_path)
-    scores = [["ner_x\nf1"], ["baseline", "+ ELMo"], ["41", "44"]]
+    scores = [["ner_x\nf1"], ["baseline", "baseline + ELMo"], ["41.0", "44.0"]]
     weights = [
         ["ner_x", "ner_x, mix 2"],
         ["token layer", "LSTM 1"],
@@ -126,7 +126,7 @@ def test_bars_are_side_by_side():
     draw_bars(axes, ["a", "b"], values, errors)
     bars = [(bar.get_x(), bar.get_width()) for bar in axes.patches]
     assert bars == [pytest.approx((x, 0.45)) for x in (-0.45, 0.55, 0, 1)]
-    assert [text.get_text() for text in axes.texts] == ["1", "", "3", "4"]
+    assert [text.get_text() for text in axes.texts] == ["1.0", "", "3.0", "4.0"]
 
 
 def write_run(output, task, seed, **digests):
