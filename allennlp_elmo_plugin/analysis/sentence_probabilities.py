@@ -22,13 +22,9 @@ def parts_that_predict(
     model: PretrainedLanguageModel, device: str = "cpu"
 ) -> tuple[BiLm, Softmax, dict[str, int]]:
     """Return what the functions below need of a model, on a device."""
-    if model.softmax is None or model.words is None:
-        raise ValueError(
-            f"{model.source}: has no softmax, with which a language model predicts words; give "
-            "model.tar.gz, the folder of a run, or an export with softmax.hdf5 and the vocabulary"
-        )
-    vocabulary = {word: index for index, word in enumerate(model.words)}
-    return model.bilm.to(device).eval(), model.softmax.to(device).eval(), vocabulary
+    softmax, words = model.parts_that_predict()
+    vocabulary = {word: index for index, word in enumerate(words)}
+    return model.bilm.to(device).eval(), softmax.to(device).eval(), vocabulary
 
 
 def score_sentences(

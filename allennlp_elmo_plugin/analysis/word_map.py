@@ -62,7 +62,7 @@ def make_map(
     if len(places) < least:
         raise ValueError(
             f"the word {word!r} has {len(places)} occurrences in different sentences; a map needs "
-            f"at least {least}. Give more text, or fewer --groups"
+            f"at least {least}. Give more text" + ", or fewer --groups" * (least > 2)
         )
     how_many = f"{n_found:,} occurrences"
     if n_found > len(places):

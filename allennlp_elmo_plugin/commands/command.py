@@ -29,10 +29,8 @@ from allennlp_elmo_plugin.text.checks import check_text
 from allennlp_elmo_plugin.text.corpus import find_files, name_of, read_text
 from allennlp_elmo_plugin.text.lines import SentenceLine, open_lines
 
-ELMO_HELP = (
-    "folder with options.json and weights.hdf5, an archive (.zip, model.tar.gz), or the short name "
-    f"of a model ({', '.join(SHORT_NAMES)})"
-)
+MODEL_HELP = "folder with options.json and weights.hdf5, or an archive (.zip, model.tar.gz)"
+ELMO_HELP = f"{MODEL_HELP}, or the short name of a model ({', '.join(SHORT_NAMES)})"
 TEXT_HELP = "tokenised text, one sentence a line, plain or gzip: files, folders or globs"
 
 _MODEL = "--model"

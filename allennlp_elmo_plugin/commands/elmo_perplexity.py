@@ -5,7 +5,7 @@ from typing import Any
 
 from allennlp_elmo_plugin.analysis.sentence_probabilities import write_scores
 from allennlp_elmo_plugin.commands.command import (
-    ELMO_HELP,
+    MODEL_HELP,
     TEXT_HELP,
     Command,
     add_cuda_device,
@@ -44,7 +44,7 @@ class ElmoPerplexity(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add_positional_model(parser, f"model.tar.gz, the folder of a run, or a {ELMO_HELP}")
+        add_positional_model(parser, f"with its softmax: {MODEL_HELP}")
         add("text", nargs="+", metavar="TEXT", help=TEXT_HELP)
         batch_help = "sentences that are read side by side; default: as in validation, or 128"
         add("--batch-size", type=positive, metavar="N", help=batch_help)
@@ -61,8 +61,7 @@ class ElmoPerplexity(Command):
             model = read_model(files)
             settings = evaluation_settings(files.options.parent, model.options)
         device = device_of(args)
-        if model.softmax is None or model.words is None:
-            raise ValueError(f"{args.model}: has no softmax, which predicts words; train one first")
+        _, words = model.parts_that_predict()
         if args.scores:
             check_writable(args.scores)
             sentences = (line.words for _, line in read_lines(args.text))
@@ -75,7 +74,7 @@ class ElmoPerplexity(Command):
         texts = {
             path: TextBatches(
                 path,
-                model.words,
+                words,
                 max_characters_per_token=options.max_characters_per_token,
                 bidirectional=options.bidirectional,
                 drop_last=False,
@@ -85,7 +84,7 @@ class ElmoPerplexity(Command):
             for path in args.text
         }
         # Evaluation never samples.
-        trained = LanguageModel(options.to_dict(), model.words, pretrained=model, num_samples=0)
+        trained = LanguageModel(options.to_dict(), words, pretrained=model, num_samples=0)
         columns: dict[str, dict[str, Any]] = {}
         for path, text in texts.items():
             columns[path] = {**evaluate(trained.to(device), text)}

@@ -28,7 +28,7 @@ class ElmoVocab(Command):
     """
     Make the vocabulary of a language model from a corpus.
 
-      allennlp elmo-vocab 'corpus/*.gz' --output vocab --min-count 3
+      %(prog)s 'corpus/*.gz' --output vocab --min-count 3
 
     writes vocab/vocabulary for a config, {"type": "from_files", "directory": "vocab/vocabulary"};
     vocab/vocab.txt for bilm-tf, the same words with the same ids; and vocab/counts.tsv, the number
@@ -102,7 +102,10 @@ def write_vocabulary(
     if max_size is not None:
         kept = kept[: max(0, max_size - len(SPECIAL_WORDS))]
     if not kept:
-        raise ValueError("no word is left: give more text, or change --min-count or --max-size")
+        most = "" if max_size is None else f" and a size of {max_size} at most"
+        raise ValueError(
+            f"no word is left by a count of at least {min_count}{most}: give more text"
+        )
     for i, (word, count) in enumerate(kept):
         kept[i] = word.decode(), count
     n_begin, n_end = (counts[word.encode()] for word in SPECIAL_WORDS[:2])

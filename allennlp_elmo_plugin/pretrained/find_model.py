@@ -1,6 +1,7 @@
 """Find or download the files of a pretrained model by any of their names, and open them."""
 
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -131,6 +132,11 @@ def _files_in(folder: Path, source: str, for_training: bool) -> ModelFiles:
     for layout in LAYOUTS:
         if found := layout.find(folder, for_training):
             return layout.files(source, *found)
+    if (folder / names.TRAINING_FILE).exists():
+        raise FileNotFoundError(
+            f"{folder}: this training has no model before its first epoch ends; continue it with: "
+            f"allennlp-elmo-plugin elmo-train --resume --output {shlex.quote(str(folder))}"
+        )
     raise FileNotFoundError(
         f"{folder}: there is no {names.WEIGHT_FILE}; a model is {names.WHOLE_MODELS}"
     )

@@ -1,6 +1,7 @@
 """Read pretrained language models, to train them further or to export them."""
 
 import logging
+import shlex
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -32,6 +33,16 @@ class PretrainedLanguageModel(NamedTuple):
     words: list[str] | None
     bilm: BiLm
     softmax: Softmax | None
+
+    def parts_that_predict(self) -> tuple[Softmax, list[str]]:
+        """Return the softmax and its words. Without them, raise an error."""
+        if self.softmax is None or self.words is None:
+            raise ValueError(
+                f"{self.source}: has no softmax, with which a language model predicts words, as "
+                "most published models; train one: allennlp-elmo-plugin elmo-train train.txt "
+                f"--validation heldout.txt --from {shlex.quote(self.source)} --output my_elmo"
+            )
+        return self.softmax, self.words
 
     def modules(self) -> torch.nn.ModuleDict:
         """Return the parts of a `bidirectional_lm` by name, with a new softmax if need be."""

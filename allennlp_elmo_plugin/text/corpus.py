@@ -86,7 +86,8 @@ def read_text(
                 text.decode()
             except UnicodeDecodeError:
                 if encoding_errors == "strict":
-                    _check_utf8(file)
+                    with open_lines(file) as lines:
+                        deque(lines, 0)  # to the first that isn't UTF-8, which the error names
                 text = text.decode("utf-8", encoding_errors).encode()
             yield text
 
@@ -105,15 +106,3 @@ def _read_file(file: Path, update: Callable[[int], Any], seed: str | None) -> It
             n_lines = -(-len(lines) // max(1, n_bytes // READ_BYTES))
             for start in range(0, len(lines), n_lines):
                 yield join_lines(lines[start : start + n_lines])
-
-
-def _check_utf8(file: Path) -> None:
-    """Raise an error about the first line of a file that isn't UTF-8."""
-    try:
-        with open_lines(file) as lines:
-            deque(lines, 0)
-    except ValueError as error:
-        raise ValueError(
-            f'{error}, or read such bytes as U+FFFD (encoding_errors "replace" in a configuration '
-            "or size, --encoding-errors replace for elmo-vocab)"
-        ) from None

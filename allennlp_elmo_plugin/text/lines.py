@@ -22,6 +22,16 @@ MAX_LINE_BYTES = 64 * 2**20  # A small compressed file can hold a line that fill
 logger = logging.getLogger(__name__)
 
 _GZIP = b"\x1f\x8b"
+# Files that people take for texts, by their first bytes, and what makes a text of them
+_NO_TEXTS = {
+    b"PK\x03\x04": "a zip archive or, like .docx, a document in one: unzip it, or save it as text",
+    b"PAR1\x15": "a Parquet file: write its column of sentences as text, one a line, with pandas",
+    b"%PDF-": "a PDF: extract its text, for instance with pdftotext",
+    b"BZh": "compressed by bzip2: decompress it with bunzip2",
+    b"\xfd7zXZ": "compressed by xz: decompress it with unxz",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd: decompress it with unzstd",
+}
+_N_MAGIC = max(map(len, _NO_TEXTS))
 _MARK_OF_LINE = re.compile(rb"^" + codecs.BOM_UTF8, re.MULTILINE)
 
 
@@ -48,7 +58,11 @@ class TextLines:
                 'open(..., encoding="utf-8"), or give its path'
             )
         self._stored: Any = file
-        self._is_gzip = not hasattr(file, "encoding") and _start(file).startswith(_GZIP)
+        start = b"" if hasattr(file, "encoding") else _start(file)
+        for magic, kind in _NO_TEXTS.items():
+            if start.startswith(magic):
+                raise ValueError(f"{self.name}: is no text, but {kind}")
+        self._is_gzip = start.startswith(_GZIP)
         self._file: Any = gzip.GzipFile(fileobj=file) if self._is_gzip else file
         self._size_at_start = self.size
         self.number = 0  # of lines that have been read
@@ -149,8 +163,8 @@ def join_lines(lines: Iterable[bytes]) -> bytes:
 
 def _start(file: Any) -> bytes:
     if hasattr(file, "peek"):  # also a pipe has it
-        return file.peek(len(_GZIP))
-    start = file.read(len(_GZIP))
+        return file.peek(_N_MAGIC)
+    start = file.read(_N_MAGIC)
     file.seek(-len(start), os.SEEK_CUR)
     return start
 

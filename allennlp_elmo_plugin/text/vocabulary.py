@@ -25,7 +25,7 @@ VOCABULARY_FOLDER = "vocabulary"
 LM_NAMESPACE = "lm_tokens"
 NON_PADDED_FILE = "non_padded_namespaces.txt"
 HINT = (
-    "make it with `allennlp elmo-vocab` and set in the configuration: "
+    "make it with `allennlp-elmo-plugin elmo-vocab` and set in the configuration: "
     '"vocabulary": {"type": "from_files", "directory": OUTPUT}'
 )
 IS_PADDED = (
@@ -51,26 +51,27 @@ def read_vocabulary_file(path: str | os.PathLike[str], source: str = "") -> list
                 raise ValueError(
                     f"{source}: unpacks to more than {limit:,} bytes; if you trust it, gunzip it"
                 )
-            word = text.decode((without_mark(line) if text.number == 1 else line).strip())
-            if not word:
-                raise ValueError(f"{source}, line {text.number}: is empty; remove this line")
-            lines.append(word)
+            lines.append(text.decode((without_mark(line) if text.number == 1 else line).strip()))
+    words = _without_counts(lines)
+    missing = [word for word in SPECIAL_WORDS if word not in words]
+    if missing:
+        raise ValueError(
+            f"{source}: the special words {', '.join(missing)} are missing; a vocabulary of a "
+            f"language model starts with the lines {', '.join(SPECIAL_WORDS)}. "
+            "`allennlp-elmo-plugin elmo-vocab` makes one of a text"
+        )
     numbers: dict[str, int] = {}
-    for number, word in enumerate(_without_counts(lines), 1):
+    for number, word in enumerate(words, 1):
         if word == IGNORED_WORD:
             continue
+        if not word:
+            raise ValueError(f"{source}, line {number}: is empty; remove this line")
         if word in numbers:
             raise ValueError(
                 f"{source}, line {number}: {reprlib.repr(word)} is there twice, first in line "
                 f"{numbers[word]}; remove one of the two"
             )
         numbers[word] = number
-    missing = [word for word in SPECIAL_WORDS if word not in numbers]
-    if missing:
-        raise ValueError(
-            f"{source}: the special words {', '.join(missing)} are missing; a vocabulary of a "
-            f"language model starts with the lines {', '.join(SPECIAL_WORDS)}"
-        )
     return list(numbers)
 
 

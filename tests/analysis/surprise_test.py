@@ -78,7 +78,7 @@ def test_a_figure_has_the_words_and_the_strength_of_the_page(tmp_path):
 def test_models_that_cannot_predict_are_refused(tmp_path):
     _, pretrained = load("characters", tmp_path)
     path = str(tmp_path / "a.html")
-    with pytest.raises(ValueError, match="it: has no softmax.*model.tar.gz"):
+    with pytest.raises(ValueError, match="it: has no softmax.* --from it --output my_elmo"):
         write_surprise(pretrained._replace(softmax=None), TEXT, path, "")
     with torch.no_grad():
         pretrained.softmax.bias[0] = 1e5

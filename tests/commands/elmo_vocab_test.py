@@ -35,7 +35,8 @@ def test_command(corpus, run, capsys):
     line = "elmo-vocab bad --output new/vocab --encoding-errors replace"
     assert "new/vocab is not empty" in refused(capsys, *line.split())
     few = "elmo-vocab corpus --output new/few --max-size 2 -q"
-    assert "no word is left: give more text, or change --min-" in refused(capsys, *few.split())
+    message = "no word is left by a count of at least 1 and a size of 2 at most: give more text"
+    assert message in refused(capsys, *few.split())
     run(f"{line} --force -q")
     assert read_vocabulary_file("new/vocab/vocab.txt") == [*SPECIAL, "good"]
 

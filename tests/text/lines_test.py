@@ -1,6 +1,8 @@
+import bz2
 import functools
 import gzip
 import io
+import lzma
 import os
 import sys
 import tracemalloc
@@ -133,6 +135,29 @@ def test_a_text_that_is_open_in_another_encoding_is_named(tmp_path, caplog):
     with pytest.raises(IsADirectoryError, match="expected a file, found a folder"):
         with open_lines(tmp_path):
             pass
+
+
+@pytest.mark.parametrize(
+    "content, kind",
+    [
+        (b"PK\x03\x04\x14\0", "a zip archive or, like .docx, a document in one: unzip it"),
+        (b"PAR1\x15\x04\x15", "a Parquet file: write its column"),
+        (b"%PDF-1.7\n%\xe2\xe3\n", "a PDF: extract its text"),
+        (bz2.compress(b"text"), "compressed by bzip2: decompress it with bunzip2"),
+        (lzma.compress(b"text"), "compressed by xz: decompress it with unxz"),
+        (b"\x28\xb5\x2f\xfd\x04", "compressed by zstd: decompress it with unzstd"),
+    ],
+)
+def test_a_file_of_another_kind_is_named(content, kind, tmp_path):
+    (tmp_path / "x").write_bytes(content)
+    for file in (open(tmp_path / "x", "rb"), io.BytesIO(content)):
+        with file, pytest.raises(ValueError, match=f"x: is no text, but {kind}"):
+            TextLines(file, "x")
+
+
+@pytest.mark.parametrize("text", [b"PK said : PAR1 , %PDF", b"PAR1 .", b"BZ", b""])
+def test_texts_are_no_files_of_other_kinds(text):
+    assert [line.sentence.encode() for line in TextLines(io.BytesIO(text))] == [text] * bool(text)
 
 
 def test_what_is_not_utf8_is_named():

@@ -37,8 +37,9 @@ def test_files_are_read_and_written(content, words, tmp_path):
         (SPECIAL + b"the\nof\nthe\n", "line 6: 'the' is there twice, first in line 4"),
         (SPECIAL + b" \nthe\n", "line 4: is empty"),
         (SPECIAL + b"\xed\xa0\x80\n", "line 4: byte 0xed is not UTF-8"),
-        (b"<S>\n\x1b[31m\n\x1b[31m\n", "line 3: .* is there twice"),
-        (b"<S>\n" + b"x" * 9999 + b"\n" + b"x" * 9999, "line 3: .{,60} is there twice"),
+        (SPECIAL + b"\x1b[31m\n\x1b[31m\n", "line 5: .* is there twice"),
+        (SPECIAL + b"x" * 9999 + b"\n" + b"x" * 9999, "line 5: .{,60} is there twice"),
+        (b"A text .\n\nA text .\n", "missing; .*`allennlp-elmo-plugin elmo-vocab` makes one of a"),
     ],
 )
 def test_bad_files_are_refused(tmp_path, content, message):
