@@ -37,6 +37,8 @@ from allennlp_elmo_plugin.training.text_batches import TextBatches
 from allennlp_elmo_plugin.training.trainer import CHECKPOINT_FILE
 
 _SIZES_FILE = CONFIGS / "pretrain" / "sizes.json"
+# The most words for which a size is the default. Small has none.
+_MOST_WORDS = {"demo": 150_000, "tiny_corpus": 1_500_000}
 _CHANGEABLE = {"training.num_epochs", "training.patience"}
 
 
@@ -44,11 +46,11 @@ class ElmoTrain(Command):
     """
     Train a language model, or train one further.
 
-      allennlp-elmo-plugin elmo-train train.txt --validation heldout.txt --output my_elmo
+      %(prog)s train.txt --validation heldout.txt --output my_elmo
 
     makes a vocabulary, trains, and writes the model to my_elmo after every epoch that is the best
     so far: `Elmo`, `ElmoEmbedder` and the other commands read it. --from MODEL trains a model
-    further on another text. Ctrl-C saves and ends; `--resume --output my_elmo` continues exactly.
+    further on another text. Ctrl-C saves and ends; --resume --output my_elmo continues exactly.
     With several processes, here on two GPUs:
 
       torchrun --nproc-per-node 2 -m allennlp_elmo_plugin elmo-train ...
@@ -63,7 +65,7 @@ class ElmoTrain(Command):
         add("--validation", metavar="TEXT", help="text that is held out from training")
         sizes = ", ".join(read_json_object(_SIZES_FILE))
         help = f"model and training: {sizes}, or a JSON file such as {_SIZES_FILE.name}'s entries"
-        add("--size", help=f"{help}; default: small, or that of --from")
+        add("--size", help=f"{help}; default: by the number of words, or that of --from")
         add("--from", metavar="MODEL", help=f"train this model further: {ELMO_HELP}")
         help = "of `elmo-vocab`; default: that of --from, or the words that TEXT has twice or more"
         add("--vocab", metavar="FOLDER", help=help)
@@ -149,7 +151,9 @@ def _start(args: argparse.Namespace) -> None:
             "training": {"patience": 2, "validate_first": True},
         }
     else:
-        given.setdefault("size", "small")
+        if "size" not in given:
+            given["size"], n_words = _choose_size(files)
+            print(f"{n_words} words: --size {given['size']}")
         run = _read_size(args.size or given["size"])
     if "vocab" in given:
         words = vocabulary.read_vocabulary_file(_vocabulary_file(args.vocab))
@@ -177,7 +181,10 @@ def _start(args: argparse.Namespace) -> None:
         with _errors_of_size(args.size), torch.device("meta"):  # takes no memory
             trainer = make_trainer(run, words, new, "meta")
         if trainer.text.count() == 0:
-            raise ValueError(f"{trainer.text.name} is smaller than one batch; lower --batch-size")
+            raise ValueError(
+                f"{text.name} is smaller than one batch, of {text.batch_size} sentences side by "
+                "side; give more text, one sentence a line, or lower --batch-size"
+            )
         options = trainer.model.options
         run["model"]["options"] = options.to_dict()
         defaults = {"model.dropout": options.dropout, "model.num_samples": options.n_samples}
@@ -188,6 +195,16 @@ def _start(args: argparse.Namespace) -> None:
             if run[section].get(key) is None:
                 run[section][key] = default
         write_text(new / names.TRAINING_FILE, to_json(run) + "\n")
+
+
+def _choose_size(files: list[Path]) -> tuple[str, str]:
+    """Return the size for a text, and how many words it has, as far as this was counted."""
+    n_words = 0
+    for text in read_text(files, "replace"):
+        n_words += len(text.split())
+        if n_words > max(_MOST_WORDS.values()):
+            return "small", f"more than {n_words:,}"
+    return next(size for size, most in _MOST_WORDS.items() if n_words <= most), f"{n_words:,}"
 
 
 def _read_size(name: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The language model of ELMo with its losses, which carries states from batch to batch."""
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,6 +21,8 @@ from allennlp_elmo_plugin.text.word_ids import IGNORED_TARGET
 from allennlp_elmo_plugin.training.means import TokenMean
 from allennlp_elmo_plugin.training.processes import rank, sum_over_processes, world_size
 from allennlp_elmo_plugin.training.sampled_softmax_warnings import SampledSoftmaxWarnings
+
+logger = logging.getLogger(__name__)
 
 
 class LanguageModel(torch.nn.Module):
@@ -107,8 +110,12 @@ class LanguageModel(torch.nn.Module):
         self.options = BiLmOptions.from_dict({**values, "n_tokens_vocab": n_words}, source)
         if pretrained is not None:
             pretrained.check_options(self.options, source)
-            if num_samples is None:
-                self.options = self.options.for_words(n_words)
+        if num_samples is None and n_words <= self.options.n_samples:
+            logger.warning(
+                f"The vocabulary has {n_words:,} words, no more than the "
+                f"{self.options.n_samples:,} negative samples: the full softmax is used"
+            )
+            self.options = self.options.for_words(n_words)
         # A pretrained model of characters has all parameters: none needs to be initialised.
         is_copy = pretrained is not None and self.options.char_cnn is not None
         self.bilm = BiLm(self.options, device="meta" if is_copy else None)

@@ -1,5 +1,6 @@
 """A run of `elmo-train` in its folder, by the settings in `training.json`."""
 
+import shlex
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -72,5 +73,6 @@ def train_run(folder: Path, device: str) -> None:
         perplexity = epochs[best]["validation_perplexity"]
         print(
             f"The model of epoch {best + 1}, validation perplexity {perplexity:,.2f}, is in "
-            f"{folder}. Next: `elmo-perplexity {folder} TEXT`, or ElmoEmbedder({str(folder)!r})"
+            f"{folder}. Next: `allennlp-elmo-plugin elmo-perplexity {shlex.quote(str(folder))} "
+            f"TEXT`, or ElmoEmbedder({str(folder)!r})"
         )

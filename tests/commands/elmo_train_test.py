@@ -5,6 +5,7 @@ test trains for two epochs of a dozen batches.
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -16,6 +17,7 @@ import torch
 from allennlp_elmo_plugin import ElmoEmbedder
 from allennlp_elmo_plugin.__main__ import main
 from allennlp_elmo_plugin.analysis.training_curves import read_run
+from allennlp_elmo_plugin.commands import elmo_train as elmo_train_module
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_import import import_model
 from allennlp_elmo_plugin.files.locks import locked
@@ -116,6 +118,42 @@ def resumed(folder, arguments):
     """The arguments of the same command, to be repeated."""
     has_run = (folder / "training.json").exists()
     return [*arguments, "-o", folder, *["--resume"] * has_run]
+
+
+@pytest.mark.parametrize(
+    "n_words, size, said",
+    [
+        (6_000, "demo", "6,000 words"),
+        (153_000, "tiny_corpus", "153,000 words"),
+        (1_503_000, "small", "more than 1,5"),
+    ],
+)
+def test_the_number_of_words_chooses_the_size(n_words, size, said, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(elmo_train_module, "train_run", lambda *_: None)
+    words = [f"w{i}" for i in range(3_000)]
+    text = tmp_path / "text"
+    text.write_text("\n".join(" ".join(words[i : i + 20]) for i in range(0, 3_000, 20)) + "\n")
+    text.write_text(text.read_text() * (n_words // 3_000))
+    arguments = [text, "--validation", text, "-o", tmp_path / "run"]
+    main(["elmo-train", *map(str, arguments)])
+    assert f"{said}" in capsys.readouterr().out.splitlines()[0]
+    run = json.loads((tmp_path / "run" / "training.json").read_text(encoding="utf-8"))
+    assert run["size"] == size
+
+
+def test_a_vocabulary_of_no_more_words_than_samples_has_the_full_softmax(
+    data, tmp_path, capsys, caplog
+):
+    """`tiny` was trained with 2,048 samples."""
+    text = data / "heldout.txt"
+    new = [text, "--validation", text, "--from", "tiny", "--vocab", data / "vocabulary"]
+    elmo_train([*new, "--num-epochs", 1, "--batch-size", 2, "-o", tmp_path / "run"])
+    message = "The vocabulary has 63 words, no more than the 2,048 negative samples: the full soft"
+    assert caplog.text.count(message) == 1
+    run = json.loads((tmp_path / "run" / "training.json").read_text(encoding="utf-8"))
+    assert run["model"]["num_samples"] == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert f"`allennlp-elmo-plugin elmo-perplexity {tmp_path}/run TEXT`" in last
 
 
 def test_fine_tuning(data, trained, tmp_path, capsys):
@@ -249,6 +287,20 @@ def test_two_processes(data, tmp_path, capfd):
     assert "is of 2 processes, not 1; use as many" in capfd.readouterr().err
 
 
+def test_a_run_that_has_no_model_yet_says_how_to_continue(data, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(elmo_train_module, "train_run", lambda *_: None)
+    text, run = data / "heldout.txt", tmp_path / "run"
+    new = [text, "--validation", text, "--size", "demo", "--batch-size", 2]
+    main(["elmo-train", *map(str, [*new, "-o", run])])
+    with pytest.raises(FileNotFoundError) as raised:
+        ElmoEmbedder(run)
+    command = f"allennlp-elmo-plugin elmo-train --resume --output {run}"
+    assert str(raised.value).endswith(f"continue it with: {command}")
+    monkeypatch.undo()
+    main(shlex.split(command)[1:] + ["--num-epochs", "1", "-q"])
+    assert ElmoEmbedder(run).embed_sentence(["w1"]).shape == (3, 1, 128)
+
+
 def mistake(capsys, *arguments):
     """Run the command with a mistake, and return the line that it prints."""
     with pytest.raises(SystemExit) as raised:
@@ -263,6 +315,9 @@ def test_mistakes(data, trained, tmp_path, capsys, caplog):
     """One line, and nothing is written."""
     whole, _, (text, *options) = trained
     new = ["-o", tmp_path / "new", text, "--validation", text]
+    latin, one = tmp_path / "latin", tmp_path / "one"
+    latin.write_bytes(b"caf\xe9 caf\xe9\n")
+    one.write_text("one line " * 999)
     bad_size = tmp_path / "bad.json"
     size = json.loads(options[options.index("--size") + 1].read_text(encoding="utf-8"))
     for section, key in (("model", "dropuot"), ("text", "rows"), ("training", "epochs")):
@@ -314,6 +369,9 @@ def test_mistakes(data, trained, tmp_path, capsys, caplog):
         (["-o", whole, *new[2:]], "has a run; add --resume to continue it"),
         (["-o", data, *new[2:]], "is not empty; choose another output"),
         ([*new, "--size", "demo", "--batch-size", 99], "heldout.txt is smaller than one batch"),
+        ([*new, "--vocab", text], "`allennlp-elmo-plugin elmo-vocab` makes one of a text"),
+        (["-o", tmp_path / "new", latin, "--validation", text], "byte 0xe9 is not UTF-8 (inv"),
+        (["-o", tmp_path / "new", one, "--validation", text, "--size", "demo"], "of 16 sentences"),
     ):
         assert message in mistake(capsys, *arguments), arguments
     assert not (tmp_path / "new").exists()
