@@ -29,18 +29,18 @@ class ElmoExport(Command):
     """
     Write a trained language model in the layout in which ELMo models are published.
 
-      allennlp elmo-export model.tar.gz my_elmo
+      %(prog)s model.tar.gz my_elmo
 
     writes my_elmo/options.json and weights.hdf5, which AllenNLP's own ELMo and bilm-tf read, too;
     softmax.hdf5, for further training; vocab.txt and vocabulary, as `elmo-vocab` writes them; and
     README.md, a model card. That of a published model is copied.
 
-      allennlp elmo-export model.tar.gz my_elmo.zip --zip
+      %(prog)s model.tar.gz my_elmo.zip --zip
 
     writes one file in the layout of the NLPL vector repository, which simple_elmo reads:
     options.json, model.hdf5, vocab.txt and README.md, without the softmax.
 
-      allennlp elmo-export model.tar.gz my_elmo.onnx
+      %(prog)s model.tar.gz my_elmo.onnx
 
     writes one file that ONNX Runtime runs without this package, from many languages, in a browser
     or on a phone. It has the model card, and computes the layers of `ElmoEmbedder`.

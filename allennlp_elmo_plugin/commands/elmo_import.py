@@ -26,7 +26,7 @@ class ElmoImport(Command):
     """
     Convert a checkpoint of bilm-tf, or a published model, to an archive.
 
-      allennlp elmo-import checkpoint_folder my_model --vocab-file vocab.txt
+      %(prog)s checkpoint_folder my_model --vocab-file vocab.txt
 
     writes my_model/model.tar.gz, a `bidirectional_lm` for `allennlp evaluate`, `allennlp
     elmo-export` and further training. From a checkpoint, it also writes my_model/adagrad.hdf5, the

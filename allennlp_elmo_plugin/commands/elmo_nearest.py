@@ -11,9 +11,9 @@ class ElmoNearest(command.Command):
     """
     Show the occurrences of a word that have similar vectors.
 
-      allennlp elmo-nearest bank text.txt
-      allennlp elmo-nearest bank text.txt --query "She rowed to the other bank ."
-      allennlp elmo-nearest bank text.txt --layers layers.hdf5
+      %(prog)s bank text.txt
+      %(prog)s bank text.txt --query "She rowed to the other bank ."
+      %(prog)s bank text.txt --layers layers.hdf5
 
     For the word in a query, show the occurrences in a text whose vectors are most similar to that
     of the query, each with its similarity, the cosine (-1 to 1) of their vectors less the mean of
@@ -35,7 +35,7 @@ class ElmoNearest(command.Command):
             metavar="N",
             help="how many to show for a query",
         )
-        layers_help = "take the vectors from what `allennlp elmo` has written of this text"
+        layers_help = "take the vectors from what `elmo` wrote of this text"
         add("--layers", metavar="HDF5", help=layers_help)
         command.add_word_arguments(parser, MAX_OCCURRENCES)
 

@@ -110,9 +110,9 @@ class ElmoPlot(command.Command):
     """
     Draw training runs, the contexts of a word, and the perplexity of each word.
 
-      allennlp elmo-plot curves my_model --output curves.svg
-      allennlp elmo-plot map play text.txt --output play.html
-      allennlp elmo-plot surprise my_elmo text.txt --output surprise.html
+      %(prog)s curves my_model --output curves.svg
+      %(prog)s map play text.txt --output play.html
+      %(prog)s surprise my_elmo text.txt --output surprise.html
     """
 
     name = "elmo-plot"

@@ -1,1 +1,1 @@
-"""Layers of text as numpy arrays and HDF5 files: `ElmoEmbedder`, and what `allennlp elmo` runs."""
+"""Layers of text as numpy arrays and HDF5 files: `ElmoEmbedder`, and what `elmo` runs."""

@@ -1,4 +1,4 @@
-"""A text file to a file of layers: what `allennlp elmo` and `ElmoEmbedder.embed_file` share."""
+"""A text file to a file of layers: what the command `elmo` and `ElmoEmbedder.embed_file` share."""
 
 import logging
 import math

@@ -281,7 +281,7 @@ class ElmoEmbedder(BatchEmbedder):
         into an HDF5 file.
 
         Every line is a sentence, also a blank one; ASCII white space separates its tokens. The help
-        of `allennlp elmo` describes the file and the parameters; `options` are `batch_tokens`,
+        of the command `elmo` describes the file and the parameters; `options` are `batch_tokens`,
         `dtype`, `compression`, `num_shards`, `shard_index` and `pooling`. Return how the file was
         made, with the numbers of its `lines`, `sentences` and `tokens`, and of other shards'
         `missing_parts`; while there are any, there is no file.

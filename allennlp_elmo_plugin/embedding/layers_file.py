@@ -1,4 +1,4 @@
-"""The HDF5 file of ELMo layers that `allennlp elmo` writes: one dataset a sentence."""
+"""The HDF5 file of ELMo layers that the command `elmo` writes: one dataset a sentence."""
 
 import json
 from collections.abc import Iterator, Sequence

@@ -197,7 +197,7 @@ def embed_word(
 
 
 def read_vectors(layers_file: str, places: Sequence[Occurrence]) -> np.ndarray:
-    """Return vectors of the top layer, shape `(places, dim)`, from `allennlp elmo`'s file."""
+    """Return vectors of the top layer, shape `(places, dim)`, from a file of the command `elmo`."""
     vectors = []
     with h5py.File(layers_file, "r") as file:
         for place in places:
@@ -207,7 +207,7 @@ def read_vectors(layers_file: str, places: Sequence[Occurrence]) -> np.ndarray:
                 raise ValueError(
                     f"{layers_file}: key {place.number} doesn't have the {len(place.sentence)} "
                     f"words of line {(place.number or 0) + 1} of the text; give the text that was "
-                    "embedded, without `--pool`"
+                    "embedded, by `elmo` without `--pool`"
                 )
             index = place.start + place.position
             vectors.append(layers[index] if layers.ndim == 2 else layers[-1, index])

@@ -1,4 +1,4 @@
-"""`allennlp elmo --ray-workers`: the parts of a text embedded by Ray's workers, on any machines."""
+"""`elmo --ray-workers`: the parts of a text embedded by Ray's workers, on any machines."""
 
 import functools
 import importlib

@@ -52,14 +52,14 @@ elmo = Elmo("{name}", dropout=0.0)  # by default, dropout is 0.5 in training mod
 ```
 
 ```bash
-allennlp elmo sentences.txt layers.hdf5 --all --model {quoted}
+allennlp-elmo-plugin elmo sentences.txt layers.hdf5 --all --model {quoted}
 ```
 
 simple_elmo, bilm-tf and AllenNLP can read the same files if the model has two directions and
 float32 weights."""
 _USE_OF_WORDS = """\
 `Elmo` can't read this model, whose input is words. To evaluate it or train it further, make an
-archive with `allennlp elmo-import`."""
+archive with `allennlp-elmo-plugin elmo-import`."""
 _USE_OF_ONNX = """\
 ONNX Runtime runs this file. Output: `layers`, float32, of shape (layers, sentences, words,
 dimensions). Input: `{ids}."""

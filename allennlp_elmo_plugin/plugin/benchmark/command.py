@@ -23,7 +23,7 @@ class ElmoBenchmark(Command):
     """
     Train task models with and without an ELMo, and compare their scores.
 
-      allennlp elmo-benchmark --tasks sst5,ner --model my_elmo --data my_data --output my_benchmark
+      %(prog)s --tasks sst5,ner --model my_elmo --data my_data --output my_benchmark
 
     writes results.md, results.json and runs/TASK/MODEL-SEED.json in my_benchmark and, if matplotlib
     is installed, pictures of the scores and layer weights. The same command resumes. With

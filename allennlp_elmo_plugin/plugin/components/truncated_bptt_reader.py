@@ -64,5 +64,5 @@ class TruncatedBpttLmReader(DatasetReader):
     def _read(self, file_path: DatasetReaderInput) -> Iterator[Instance]:
         raise ConfigurationError(
             'The dataset reader "truncated_bptt_lm" makes batches, not instances: use the data '
-            'loader "truncated_bptt", and a vocabulary "from_files" of `allennlp elmo-vocab`'
+            'loader "truncated_bptt", and a vocabulary "from_files" of `elmo-vocab`'
         )
