@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +63,29 @@ def test_only_the_plugin_imports_allennlp(repository_root):
             if any(name.split(".")[0] in ("allennlp", "allennlp_models") for name in names):
                 importing.add(path.relative_to(repository_root).parts[1])
     assert importing == {"plugin"}
+
+
+def test_each_module_or_one_that_imports_it_has_a_file_of_tests(repository_root):
+    imports, untested = {}, set()
+    for path in (repository_root / "allennlp_elmo_plugin").rglob("*.py"):
+        module = path.relative_to(repository_root).with_suffix("")
+        folder = module.parent if module.name == "__init__" else module
+        tests = Path("tests", *folder.parts[1:]).with_name(f"{folder.name.strip('_')}_test.py")
+        if not (repository_root / tests).exists():
+            if folder != module:
+                continue
+            untested.add(module)
+        imports[module] = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                start = str(node.module).replace(".", "/")
+                imports[module] |= {Path(start), *(Path(start, one.name) for one in node.names)}
+    while tested := untested & set().union(*map(imports.get, imports.keys() - untested)):
+        untested -= tested
+    # AllenNLP 0.9's module, which only the user imports
+    assert list(map(str, untested)) == [
+        "allennlp_elmo_plugin/plugin/patches/allennlp_commands/elmo"
+    ]
 
 
 BY_NAME = re.compile(r"pip install [^\n`]*(?<!/)\ballennlp_elmo_plugin\b(?!-)")
