@@ -177,6 +177,7 @@ def test_writers_that_wait_take_turns(tmp_path):
                 write(tmp_path / name, b"2")
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("before", [None, b"1"])
 @pytest.mark.parametrize("is_file", [True, False])
 def test_killed_before_every_system_call(is_file, before, tmp_path):
