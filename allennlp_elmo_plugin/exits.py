@@ -136,7 +136,10 @@ def describe(error: BaseException) -> str:
     """Return an error's message as one line that a terminal can show."""
     text = str(error) or type(error).__name__
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        text = f"{os.fsdecode(error.filename)}: {error.strerror}"
+        name = error.filename
+        if isinstance(name, bytes):
+            name = name.decode("utf-8", "surrogateescape")
+        text = f"{name}: {error.strerror}"
     elif isinstance(error, MemoryError):
         text = f"not enough memory {error}"
     return printable(" ".join(filter(None, map(str.strip, text.splitlines()))))

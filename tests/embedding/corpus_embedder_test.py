@@ -202,7 +202,7 @@ def test_a_damaged_part_is_noticed(files, tmp_path, initial_state, form):
     ]  # two rows change places
     for content in spoilt:
         part.write_bytes(content)
-        with pytest.raises(ValueError, match="parts/00000: damaged; remove it and continue"):
+        with pytest.raises(ValueError, match="parts.00000: damaged; remove it and continue"):
             embed(files, text, path, resume=True, **arguments)
         assert not path.exists()
     part.unlink()
@@ -250,7 +250,7 @@ def test_a_folder_that_is_damaged_or_removed(files, tmp_path):
     interrupt(files, text, path, 2)
     for settings in ("{", "[1]", "3"):
         (tmp_path / "o.parts" / "settings.json").write_text(settings)
-        with pytest.raises(ValueError, match="o.parts/settings.json: damaged; start again"):
+        with pytest.raises(ValueError, match="o.parts.settings.json: damaged; start again"):
             embed(files, text, path, resume=True)
 
     def remove(*args):
