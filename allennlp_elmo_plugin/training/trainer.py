@@ -150,8 +150,11 @@ class Trainer:
 
     def _train_epoch(self) -> None:
         self.model.train()
-        title, total = f"epoch {len(self.epochs) + 1}/{self.num_epochs}", len(self.text)
-        with progress_bar(desc=title, total=total, unit="batch", disable=rank() > 0) as bar:
+        title, n = f"epoch {len(self.epochs) + 1}/{self.num_epochs}", self.n_batches
+        later = (self.num_epochs - len(self.epochs) - 1) * self._batches_per_epoch
+        # of the whole run, and so its time left
+        counts = {"initial": n, "total": n + len(self.text) + later}
+        with progress_bar(desc=title, **counts, unit="batch", disable=rank() > 0) as bar:
             started = time.monotonic()
             for batch in self.text:
                 self.step(batch)
@@ -283,6 +286,9 @@ class Trainer:
         for name in _SAVED:
             setattr(self, name, content[name])
         set_random_state(own["random"], self.device)
+        if not self.is_done:
+            epoch = f"epoch {len(self.epochs) + 1}/{self.num_epochs}"
+            _print(f"resumed in {epoch}, after {self.n_batches:,} batches")
 
 
 def _print(line: str) -> None:

@@ -1,5 +1,7 @@
 """A step of training on a GPU, which is pretended where there is none."""
 
+import signal
+
 import pytest
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
@@ -9,6 +11,8 @@ from allennlp_elmo_plugin.training import (
     Trainer,
     sampled_softmax_warnings,
 )
+from allennlp_elmo_plugin.training import trainer as trainer_module
+from allennlp_elmo_plugin.training.trainer import progress_bar as bars
 from tests.support.corpora import write_text
 from tests.support.pretend_gpu import count_waits, gpu_for_tests
 
@@ -44,6 +48,32 @@ def test_a_step_waits_for_the_gpu_only_for_its_counts(num_samples, char_cnn, tmp
         # One more is that of `clip_grad_norm_`, which the pretended GPU takes for one.
         assert count_waits(lambda: trainer.step(batch)) == 2
         batches.close()
+
+
+def test_the_bar_is_that_of_the_whole_run(tmp_path, capfd, monkeypatch):
+    """A resumed one says where it is, and continues there."""
+    trainer = make_trainer(tmp_path, "cpu", 0, CHARACTERS, num_epochs=3)
+    n, step = len(trainer.text), Trainer.step
+
+    def interrupted(self, batch):
+        step(self, batch)
+        if self.n_batches == n + 2:
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "step", interrupted)
+        trainer.train()
+    assert f"epoch 1/3:  33%|###3      | {n}/{3 * n} [" in capfd.readouterr().err
+    texts = trainer.text, trainer.validation
+    resumed = Trainer(trainer.model, *texts, tmp_path, num_epochs=3)
+    resumed.resume()
+    assert capfd.readouterr().out == f"resumed in epoch 2/3, after {n + 2} batches\n"
+    shown = []
+    monkeypatch.setattr(
+        trainer_module, "progress_bar", lambda **bar: shown.append(bar) or bars(**bar)
+    )
+    resumed.train()
+    assert [(bar["initial"], bar["total"]) for bar in shown] == [(n + 2, 3 * n), (2 * n, 3 * n)]
 
 
 def test_a_device_without_float64_is_refused(tmp_path):
