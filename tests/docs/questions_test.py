@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from unittest.mock import patch
 
+import _jsonnet
 import torch
 from allennlp.data import Vocabulary
 
@@ -48,6 +49,7 @@ CAUSES = [
     lambda: read("One sentence .\nAnother one .\n"),
     lambda: LogUniformSampler(8, 8192),
     lambda: ElmoEmbedder("my_elmo").embed_file(io.BytesIO(), "layers.hdf5"),
+    lambda: _jsonnet.evaluate_snippet("my_ner.jsonnet", "import 'elmo.libsonnet'"),
     run_out_of_memory,
 ]
 """What fails with, or logs, the messages."""
