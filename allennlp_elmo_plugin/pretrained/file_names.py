@@ -116,8 +116,14 @@ def weights_of(options: Path) -> Path | None:
     path = first_file(folder, names)
     if path is not None or not is_only:
         return path
-    others = [name for name in _names(folder, "*.hdf5") if name not in (SOFTMAX_FILE, ADAGRAD_FILE)]
+    own = SOFTMAX_FILE, ADAGRAD_FILE, published_softmax("")
+    others = [name for name in _names(folder, "*.hdf5") if not name.endswith(own)]
     return _only(folder, others, f"{WEIGHT_FILE} or {NLPL_WEIGHT_FILE}")
+
+
+def published_softmax(weights: str) -> str:
+    """Return what AllenNLP calls the softmax that it publishes beside weights."""
+    return f"{weights.removesuffix(WEIGHT_FILE)}softmax_{WEIGHT_FILE}"
 
 
 def options_of(weights: Path) -> Path | None:

@@ -29,6 +29,7 @@ def name_of(path):
         ("a_options.json weights.hdf5 b.hdf5", "a_options.json", "weights.hdf5"),
         ("my_options.json slovenian.hdf5 softmax.hdf5", "my_options.json", "slovenian.hdf5"),
         ("options.json a_options.json model.hdf5", "options.json", "model.hdf5"),
+        ("a_options.json b.hdf5 a_softmax_weights.hdf5", "a_options.json", "b.hdf5"),
         # The weights of other options, and the softmax
         ("options.json a_options.json a_weights.hdf5", "options.json", None),
         ("options.json a_options.json b.hdf5", "options.json", None),

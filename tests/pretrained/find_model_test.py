@@ -153,6 +153,16 @@ def test_all_files_of_a_language_model(folder, run):
     for path in (folder, weights):
         with find_model(str(path)) as files:
             assert files[1:] == (str(path), options, weights, softmax, vocabulary)
+    # As AllenNLP publishes them; another vocabulary may have come with something else.
+    renamed = {name: name.rename(folder / f"elmo_2x9_{name.name}") for name in (options, weights)}
+    renamed[softmax] = softmax.rename(folder / "elmo_2x9_softmax_weights.hdf5")
+    renamed[vocabulary] = vocabulary.rename(folder / "vocab-2016-09-10.txt")
+    for path in (folder, *renamed.values()):
+        if path not in (renamed[softmax], renamed[vocabulary]):
+            with find_model(str(path)) as files:
+                assert files[1:] == (str(path), *renamed.values())
+    for name, path in renamed.items():
+        path.rename(name)
     # A checkpoint has more than weights.hdf5, but who names a file means that.
     shutil.copytree(CHECKPOINT, folder, dirs_exist_ok=True)
     prefix = folder / "model.ckpt-30"

@@ -88,7 +88,8 @@ class Layout(ABC):
         """Return these files with the softmax and the vocabulary in the folder of the weights."""
         folder = weights.parent
         # A checkpoint contains its own.
-        softmax = names.first_file(folder, [names.SOFTMAX_FILE] if weights.is_file() else [])
+        own = names.SOFTMAX_FILE, names.published_softmax(weights.name)
+        softmax = names.first_file(folder, own if weights.is_file() else ())
         vocabulary = names.find_vocabulary_file(folder)
         return ModelFiles(self, source, options, weights, softmax, vocabulary)
 
