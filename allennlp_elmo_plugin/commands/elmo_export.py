@@ -31,9 +31,10 @@ class ElmoExport(Command):
 
       %(prog)s model.tar.gz my_elmo
 
-    writes my_elmo/options.json and weights.hdf5, which AllenNLP's own ELMo and bilm-tf read, too;
-    softmax.hdf5, for further training; vocab.txt and vocabulary, as `elmo-vocab` writes them; and
-    README.md, a model card. That of a published model is copied.
+    writes my_elmo/options.json and weights.hdf5, which bilm-tf reads, too, and AllenNLP's own ELMo
+    if the model reads characters, in two directions and with projections; softmax.hdf5, for further
+    training; vocab.txt and vocabulary, as `elmo-vocab` writes them; and README.md, a model card.
+    That of a published model is copied.
 
       %(prog)s model.tar.gz my_elmo.zip --zip
 
