@@ -25,12 +25,14 @@ from allennlp_elmo_plugin.elmo.elmo_character_encoder import (
     gaps,
 )
 from allennlp_elmo_plugin.elmo.many_langs_encoder import ManyLangsEncoder
+from allennlp_elmo_plugin.elmo.word_encoder import WordEncoder
 from allennlp_elmo_plugin.files.atomic import PathLike, output_folder
 from allennlp_elmo_plugin.pretrained.checkpoints.many_langs import ManyLangsOptions
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import load
-from allennlp_elmo_plugin.pretrained.file_names import OPTIONS_FILE, WEIGHT_FILE
+from allennlp_elmo_plugin.pretrained.file_names import OPTIONS_FILE, VOCABULARY_FILE, WEIGHT_FILE
 from allennlp_elmo_plugin.pretrained.find_model import find_model
 from allennlp_elmo_plugin.pretrained.weight_file import write_weights
+from allennlp_elmo_plugin.text.vocabulary import write_vocabulary_file
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +69,8 @@ class ElmoBiLm(CachingModule, BiLm):
         if precision == "int8" and requires_grad:
             raise ValueError("the precision int8 has no gradient: set requires_grad to false")
         with find_model(options_file, weight_file) as files, files.open() as (options, weights):
-            encoder = _ENCODERS[type(options)](None, None, requires_grad, (options, files))
+            kind = _ENCODERS[type(options)] if options.char_cnn else WordEncoder
+            encoder = kind(None, None, requires_grad, (options, files))
             # The forget biases include the 1.0, as in AllenNLP's state dicts.
             super().__init__(replace(options, dropout=0.0), 0.0, encoder, "meta")
             self.layout = files.layout
@@ -152,7 +155,7 @@ class ElmoBiLm(CachingModule, BiLm):
         return {"token_embedding": vectors, "mask": mask}
 
     def _has_plain_encoder(self) -> bool:
-        return is_plain(self._token_embedder, *_ENCODERS.values())
+        return is_plain(self._token_embedder, *_ENCODERS.values(), WordEncoder)
 
     def _embed_words(self, sentences: Sequence[Sequence[str]]) -> tuple[torch.Tensor, PackedBatch]:
         if self._has_plain_encoder():
@@ -187,10 +190,14 @@ class ElmoBiLm(CachingModule, BiLm):
         return FixedState(self.settle(vectors))
 
     def save(self, folder: PathLike) -> None:
-        """Write options.json and weights.hdf5 to a folder, which is then a name of the model."""
+        """Write the model's files to a folder, which is then a name of it."""
         if self.layout.read_only:
             raise ValueError(f"{folder}: this model can't be written: {self.layout.read_only}")
-        with output_folder(folder, (OPTIONS_FILE, WEIGHT_FILE), force=True) as new:
+        words = getattr(self.token_layer, "words", None)  # of one that reads whole words
+        outputs = OPTIONS_FILE, WEIGHT_FILE, *([VOCABULARY_FILE] if words else [])
+        with output_folder(folder, outputs, force=True) as new:
+            if words:
+                write_vocabulary_file(new / VOCABULARY_FILE, words)
             self.options.write(new / OPTIONS_FILE)
             write_weights(new / WEIGHT_FILE, self)
 

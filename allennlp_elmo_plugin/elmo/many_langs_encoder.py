@@ -52,10 +52,11 @@ class ManyLangsEncoder(ElmoCharacterEncoder):
 
     @model_call
     def embed_words(self, words: Sequence[str]) -> torch.Tensor:
-        return self._embed([_WORD + word.encode("utf-8", "surrogatepass") for word in words])
+        return self._embed(list(map(spelling_of, words)))
 
     def _spelled(self, spellings: list[bytes], weights: EncoderWeights) -> torch.Tensor:
-        words = [_word_of(spelling)[: self._max_characters - 2] for spelling in spellings]
+        decoded = (word_of(spelling, self.boundary_words) for spelling in spellings)
+        words = [word[: self._max_characters - 2] for word in decoded]
         starts = range(0, max(1, len(words)), WORDS_AT_ONCE)
         parts = (words[start : start + WORDS_AT_ONCE] for start in starts)
         return torch.cat([self._encode_words(part, weights) for part in parts])
@@ -90,12 +91,17 @@ class ManyLangsEncoder(ElmoCharacterEncoder):
         return torch.from_numpy(rows), distinct
 
 
-def _word_of(spelling: bytes) -> str:
-    """Return the word that `embed_words` encoded, or that a row of character ids spells."""
+def spelling_of(word: str) -> bytes:
+    """Return a word as bytes, which are no row of character ids."""
+    return _WORD + word.encode("utf-8", "surrogatepass")
+
+
+def word_of(spelling: bytes, boundary_words: Sequence[str]) -> str:
+    """Return the word of which these are `spelling_of`, or that a row of character ids spells."""
     if spelling.startswith(_WORD):
         return spelling[1:].decode("utf-8", "surrogatepass")
     ids = np.frombuffer(spelling, dtype=np.int16) - 1
     if ids[1] in (BEGIN_SENTENCE, END_SENTENCE):
-        return ManyLangsEncoder.boundary_words[ids[1] - BEGIN_SENTENCE]
+        return boundary_words[ids[1] - BEGIN_SENTENCE]
     # The last letter may be cut.
     return bytes(ids[(ids >= 0) & (ids < 256)].tolist()).decode("utf-8", "ignore")

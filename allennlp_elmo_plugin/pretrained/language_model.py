@@ -118,13 +118,13 @@ def read_model(
             options = replace(options, project_lstm=None, project_characters=None)
         words = None
         if weights.n_words is not None or vocab_file is not None:
-            words = _read_words(files, weights.n_words, vocab_file or files.vocabulary)
+            words = read_words(files, weights.n_words, vocab_file or files.vocabulary)
             options = replace(options, n_tokens_vocab=len(words))
         bilm, softmax = make_language_model(options, weights)
     return PretrainedLanguageModel(files.source, options, words, bilm, softmax)
 
 
-def _read_words(files: ModelFiles, n_words: int | None, path: PathLike | None) -> list[str]:
+def read_words(files: ModelFiles, n_words: int | None, path: PathLike | None) -> list[str]:
     if path is None:
         raise FileNotFoundError(
             f"{files.source}: has a model of {n_words} words, but not the vocabulary that says "

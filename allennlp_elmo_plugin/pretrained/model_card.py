@@ -55,11 +55,8 @@ elmo = Elmo("{name}", dropout=0.0)  # by default, dropout is 0.5 in training mod
 allennlp-elmo-plugin elmo sentences.txt layers.hdf5 --all --model {quoted}
 ```
 
-simple_elmo, bilm-tf and AllenNLP can read the same files if the model has two directions and
-float32 weights."""
-_USE_OF_WORDS = """\
-`Elmo` can't read this model, whose input is words. To evaluate it or train it further, make an
-archive with `allennlp-elmo-plugin elmo-import`."""
+simple_elmo, bilm-tf and AllenNLP can read the same files if the weights are float32 and the model
+reads characters, in two directions and with projections."""
 _USE_OF_ONNX = """\
 ONNX Runtime runs this file. Output: `layers`, float32, of shape (layers, sentences, words,
 dimensions). Input: `{ids}."""
@@ -108,7 +105,7 @@ def model_card(
         "Weights": f"{weight_file.name}, {precision}",
         "Vocabulary": vocabulary,
     }
-    layout, use = "in the layout\nof the published models", _USE if char_cnn else _USE_OF_WORDS
+    layout, use = "in the layout\nof the published models", _USE
     if weight_file.suffix == ".onnx":
         width = options.max_characters_per_token
         ids = _CHARACTER_IDS.format(width=width, most=width - 2) if width else _TOKEN_IDS

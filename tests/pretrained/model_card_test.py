@@ -62,7 +62,7 @@ def test_card_of_a_run(tmp_path):
         "model": {"options_file": "options.json", "type": 'b"'},
         "dataset_reader": {"files": ["c", "plain"], "n": 3},
     }
-    assert 'ElmoEmbedder("my elmo")' in text and "--options-file 'my elmo'" in text
+    assert 'ElmoEmbedder("my elmo")' in text and "--model 'my elmo'" in text
     assert text.startswith("# ELMo: my elmo\n\nA ") and text.endswith("\n") and "home" not in text
 
 
@@ -76,4 +76,4 @@ def test_cards_of_a_model_without_a_run_and_of_one_of_words_that_diverged(tmp_pa
     text = card(tmp_path, "tokens", metrics={"best_validation_perplexity": float("nan")})
     assert "| Input | words of the vocabulary |" in text
     assert "have no metrics.json)" in text and "have no config.json)" not in text
-    assert "`Elmo` can't read this model, whose input is words." in text
+    assert "and the model\nreads characters, in two directions and with projections." in text
