@@ -42,6 +42,18 @@ def world_size() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
+def check_same(what: str, value: object) -> None:
+    """Raise a `ValueError` in all processes unless they have the same value, of plain types."""
+    values: list[object] = [None] * world_size()
+    dist.all_gather_object(values, value)
+    ranks = [str(number) for number, other in enumerate(values) if other != values[0]]
+    if ranks:
+        raise ValueError(
+            f"{what} of rank {', '.join(ranks)} differs from that of rank 0: copy the files of one "
+            "machine to the others"
+        )
+
+
 def sum_over_processes(values: torch.Tensor) -> torch.Tensor:
     """Return the sums of numbers over all processes."""
     if world_size() > 1:
@@ -61,21 +73,14 @@ def average_dense_gradients(parameters: Sequence[torch.nn.Parameter]) -> None:
         parameter.grad = values.view_as(gradient)
 
 
-def average_sparse_gradients(
-    parameters: Sequence[torch.nn.Parameter], dtype: torch.dtype | None = None
-) -> None:
+def average_sparse_gradients(parameters: Sequence[torch.nn.Parameter]) -> None:
     """
     Replace sparse gradients by their means over all processes. Each process calls this before an
-    update, and all get the same numbers, to the bit. Only the rows that some process has are sent,
-    as numbers of type `dtype`.
+    update, and all get the same numbers, to the bit. Only the rows that some process has are sent.
     """
     world_size = dist.get_world_size()
     for parameter in parameters:
         gradient = parameter.grad
-        if gradient is not None and not gradient.is_sparse:  # A regularizer makes it dense.
-            dist.all_reduce(gradient)
-            gradient /= world_size
-            continue
         if gradient is None:
             no_rows = torch.zeros(1, 0, dtype=torch.long, device=parameter.device)
             gradient = torch.sparse_coo_tensor(no_rows, parameter.detach()[:0], parameter.shape)
@@ -88,8 +93,7 @@ def average_sparse_gradients(
         values = parameter.detach().new_zeros(len(rows), *parameter.shape[1:])
         values[torch.searchsorted(rows, own)] = gradient.values()
         if len(rows):  # gloo crashes on empty tensors.
-            sent = values.to(dtype or values.dtype)  # `values` itself in the same type
-            dist.all_reduce(sent)
-            values.copy_(sent).div_(world_size)
+            dist.all_reduce(values)
+            values /= world_size
         parameter.grad = torch.sparse_coo_tensor(rows.unsqueeze(0), values, parameter.shape)
         parameter.grad._coalesced_(True)

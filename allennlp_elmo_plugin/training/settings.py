@@ -1,5 +1,6 @@
 """A run of `elmo-train` in its folder, by the settings in `training.json`."""
 
+import os
 import shlex
 from contextlib import nullcontext
 from pathlib import Path
@@ -64,6 +65,10 @@ def train_run(folder: Path, device: str) -> None:
             trainer.resume()
         elif files is not None and pretrained is not None and pretrained.words == words:
             accumulators = files.options.parent / names.ADAGRAD_FILE
+            if os.path.exists(files.source) and not accumulators.exists():
+                # `elmo-import` writes it beside the archive.
+                path = Path(files.source)
+                accumulators = (path if path.is_dir() else path.parent) / names.ADAGRAD_FILE
             if accumulators.exists() and trainer.kind.has_sums:
                 parameters = trainer.model.named_parameters()
                 read_adagrad_state(accumulators, parameters, trainer.optimizer)

@@ -1,5 +1,6 @@
 """Trains a language model. A run that was stopped, or killed, resumes exactly."""
 
+import itertools
 import math
 import os
 import signal
@@ -35,6 +36,7 @@ from allennlp_elmo_plugin.training.optimizer import OPTIMIZERS, clip_grad_norm_
 from allennlp_elmo_plugin.training.processes import (
     average_dense_gradients,
     average_sparse_gradients,
+    check_same,
     rank,
     sum_over_processes,
     world_size,
@@ -45,7 +47,10 @@ from allennlp_elmo_plugin.training.text_batches import Batch, TextBatches
 CHECKPOINT_FILE = "checkpoint.pt"
 SECONDS_BETWEEN_CHECKPOINTS = 600.0
 _BATCHES_BETWEEN_CHECKS = 100
-_SAVED = ("n_batches", "epochs", "_initial", "_batches_per_epoch", "_seconds_in_epoch")
+_SAVED = (
+    *("n_batches", "n_updates", "epochs"),
+    *("_initial", "_batches_per_epoch", "_seconds_in_epoch"),
+)
 
 
 class Trainer:
@@ -62,10 +67,18 @@ class Trainer:
     num_epochs, patience : `int`
         How many epochs at most, and after how many without a better one to end.
     optimizer : `str`, optional (default = `"adagrad"`)
-        "adagrad" as in bilm-tf, or "adam", whose learning rate rises for `warmup_steps` batches (at
+        "adagrad" as in bilm-tf, or "adam", whose learning rate rises for `warmup_steps` updates (at
         most a tenth of all), then falls to 0. `OPTIMIZERS` has their default learning rates.
+    grad_norm : `float`, optional (default = `10.0`)
+        The norm to which larger gradients are scaled.
+    num_gradient_accumulation_steps : `int`, optional (default = `1`)
+        How many batches an update is made for, by the mean of their gradients.
     validate_first : `bool`, optional (default = `False`)
         Validate before the first update, too.
+    save_every_num_batches : `int`, optional (default = `None`)
+        Save a checkpoint after so many batches, besides that of every ten minutes.
+    tensorboard : `bool`, optional (default = `False`)
+        Write metrics, learning rate and norm of the gradients to `folder/log`, for TensorBoard.
     settings : `Mapping[str, Any]`, optional
         What the model card says about the training.
     """
@@ -83,30 +96,41 @@ class Trainer:
         learning_rate: float | None = None,
         warmup_steps: int = 300,
         grad_norm: float = 10.0,
+        num_gradient_accumulation_steps: int = 1,
         validate_first: bool = False,
+        save_every_num_batches: int | None = None,
+        tensorboard: bool = False,
         device: torch.device | str = "cpu",
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         check_types(Trainer.__init__, locals())
-        check_at_least(1, num_epochs=num_epochs, patience=patience)
+        counts = {"num_epochs": num_epochs, "patience": patience}
+        counts["num_gradient_accumulation_steps"] = num_gradient_accumulation_steps
+        check_at_least(1, **counts, save_every_num_batches=save_every_num_batches)
         check_at_least(0, warmup_steps=warmup_steps)
         check_above_zero(learning_rate=learning_rate, grad_norm=grad_norm)
         if torch.device(device).type == "mps":
             raise ValueError("device is mps, which lacks the float64 that training needs; use cpu")
+        if tensorboard:
+            _import_summary_writer()
         keep_memory_of_training()
         self.model, self.text, self.validation = model.to(device), text, validation
         text.device = validation.device = self.device = torch.device(device)
         self.folder, self.settings = Path(folder), dict(settings or {})
         self.num_epochs, self.patience, self.grad_norm = num_epochs, patience, grad_norm
-        self.n_batches = 0  # in all epochs
+        self.n_batches = self.n_updates = 0  # in all epochs
         self.epochs: list[Metrics] = []
         """The metrics of each epoch that is complete."""
         self._initial: Metrics = {}
-        self._validate_first = validate_first
+        self._validate_first, self._tensorboard = validate_first, tensorboard
+        self._n_accumulated = num_gradient_accumulation_steps
+        self._save_every = save_every_num_batches
+        self._log: Any = None  # of TensorBoard
+        self._norm = torch.zeros(())
         self._batches_per_epoch = 0  # an estimate from before the first one
         self._seconds_in_epoch = 0.0
         self._signals: list[int] = []
-        self._saved_at = time.monotonic()
+        self._saved_at, self._n_saved = time.monotonic(), 0
         self._parent = os.getppid()
         sparse = {id(parameter) for parameter in model.sparse_gradient_parameters()}
         self._parameters = [p for p in model.parameters() if p.requires_grad]
@@ -136,13 +160,20 @@ class Trainer:
         if self.n_batches == 0:
             self._batches_per_epoch = len(self.text)
             if world_size() > 1:
+                texts = self.text, self.validation
+                digests = [[*text.state_dict()["digest"].values()] for text in texts]
+                check_same("The vocabulary or the text", digests)
                 for parameter in self._parameters:
                     dist.broadcast(parameter.detach(), 0)
                 torch.manual_seed(torch.initial_seed() + rank())
+        if self._tensorboard and rank() == 0:
+            writer = _import_summary_writer()
+            self._log = writer(str(self.folder / "log"), purge_step=self.n_batches)
         with noted_signals(self._signals, is_worker=world_size() > 1):
             if self._validate_first and self.n_batches == 0:
                 metrics = evaluate(self.model, self.validation)
                 self._initial = {f"initial_validation_{k}": v for k, v in metrics.items()}
+                self._write_log("validation", metrics)
                 _print(f"before training: validation perplexity {metrics['perplexity']:,.2f}")
             while not self.is_done:
                 self._train_epoch()
@@ -156,18 +187,24 @@ class Trainer:
         counts = {"initial": n, "total": n + len(self.text) + later}
         with progress_bar(desc=title, **counts, unit="batch", disable=rank() > 0) as bar:
             started = time.monotonic()
-            for batch in self.text:
-                self.step(batch)
-                bar.update()
+            batches = iter(self.text)
+            while group := list(itertools.islice(batches, self._n_accumulated)):
+                self.step(*group)
+                bar.update(len(group))
                 now = time.monotonic()
                 self._seconds_in_epoch, started = self._seconds_in_epoch + now - started, now
-                if self.n_batches % _BATCHES_BETWEEN_CHECKS == 0:
-                    bar.set_postfix_str(f"perplexity {self._check():,.1f}")
+                if self.n_batches % _BATCHES_BETWEEN_CHECKS < len(group):
+                    perplexity = self._check()
+                    bar.set_postfix_str(f"perplexity {perplexity:,.1f}")
+                    rate, norm = self.optimizer.param_groups[0]["lr"], float(self._norm)
+                    values = {"perplexity": perplexity, "learning_rate": rate, "grad_norm": norm}
+                    self._write_log("training", values)
                 self._save_or_end(now)
         self._check()
         metrics = {f"training_{k}": v for k, v in self.model.get_metrics(reset=True).items()}
         speed = self.model.n_predicted_words / max(self._seconds_in_epoch, 1e-9)
         of_validation = evaluate(self.model, self.validation)
+        self._write_log("validation", of_validation)
         metrics.update({f"validation_{name}": value for name, value in of_validation.items()})
         metrics.update(self._initial, training_seconds=self._seconds_in_epoch)
         self._initial, self._seconds_in_epoch = {}, 0.0
@@ -179,12 +216,22 @@ class Trainer:
         )
         if rank() == 0:
             # Before the checkpoint: after a kill in between, this epoch's end is computed again.
-            self._write_results(is_best)
+            vocabulary_file = self.folder / names.VOCABULARY_FILE
+            if not vocabulary_file.exists():
+                write_vocabulary_file(vocabulary_file, list(self.text.words or ()))
+            if is_best:
+                self.write_best()
+            path = self.folder / f"metrics_epoch_{len(self.epochs) - 1}.json"
+            write_text(path, to_json(metrics))
         self.save()
 
     def _save_or_end(self, now: float) -> None:
         """Save if it is time. After a signal, save and end. All processes do the same."""
-        is_due = rank() == 0 and now - self._saved_at >= SECONDS_BETWEEN_CHECKPOINTS
+        n_unsaved, seconds = self.n_batches - self._n_saved, now - self._saved_at
+        is_due = rank() == 0 and (
+            seconds >= SECONDS_BETWEEN_CHECKPOINTS
+            or (self._save_every is not None and n_unsaved >= self._save_every)
+        )
         # A process whose torchrun was killed must not train on.
         ends = bool(self._signals) or (world_size() > 1 and os.getppid() != self._parent)
         is_due, ends = sum_over_processes(torch.tensor([is_due, ends], dtype=torch.int)).tolist()
@@ -193,23 +240,27 @@ class Trainer:
         if ends:
             raise KeyboardInterrupt if signal.SIGINT in self._signals else Terminated
 
-    def step(self, batch: Batch) -> None:
-        """Make one update."""
+    def step(self, *batches: Batch) -> None:
+        """Make one update for one or more batches."""
         if self.kind.warms_up:
-            # As "linear_with_warmup" of AllenNLP, which counts batches from 1
-            total, n = self.num_epochs * self._batches_per_epoch, self.n_batches + 1
+            # As "linear_with_warmup" of AllenNLP, which counts updates from 1
+            per_epoch = math.ceil(self._batches_per_epoch / self._n_accumulated)
+            total, n = self.num_epochs * per_epoch, self.n_updates + 1
             rising = min(self._warmup_steps, total // 10)
             part = n / rising if n < rising else max(0, total - n) / max(1, total - rising)
             for group in self.optimizer.param_groups:
                 group["lr"] = self._rate * part
         self.optimizer.zero_grad()
-        self.model(**batch)["loss"].backward()
+        for batch in batches:
+            loss = self.model(**batch)["loss"]
+            (loss / len(batches) if len(batches) > 1 else loss).backward()
         if world_size() > 1:
             average_dense_gradients(self._dense)
             average_sparse_gradients(self._sparse)
-        clip_grad_norm_(self._parameters, self.grad_norm)
+        self._norm = clip_grad_norm_(self._parameters, self.grad_norm)
         self.optimizer.step()
-        self.n_batches += 1
+        self.n_batches += len(batches)
+        self.n_updates += 1
 
     def _check(self) -> float:
         """Return the perplexity of this epoch so far, and raise an error if it isn't finite."""
@@ -221,25 +272,25 @@ class Trainer:
             )
         return perplexity
 
-    def _write_results(self, is_best: bool) -> None:
-        """Write the metrics of the last epoch and, if it is the best, the model."""
+    def _write_log(self, part: str, values: Mapping[str, float]) -> None:
+        if self._log is not None:
+            for name, value in values.items():
+                self._log.add_scalar(f"{part}/{name}", value, self.n_batches)
+            self._log.flush()
+
+    def write_best(self) -> None:
+        """Write the model, which is the best so far, with its model card and Adagrad's sums."""
         metrics, model = self.epochs[-1], self.model
-        words = list(self.text.words or ())
-        if not (self.folder / names.VOCABULARY_FILE).exists():
-            write_vocabulary_file(self.folder / names.VOCABULARY_FILE, words)
-        if is_best:
-            title = self.folder.absolute().name
-            parts = title, model.options, words, model.bilm, model.softmax
-            results = {**metrics, **{f"best_{name}": value for name, value in metrics.items()}}
-            outputs = (*PUBLISHED_FILES, names.ADAGRAD_FILE)
-            with output_folder(self.folder, outputs, force=True) as new:
-                write_published(new, title, PretrainedLanguageModel(*parts), self.settings, results)
-                if self.kind.has_sums:
-                    state, named = self.optimizer.state, model.named_parameters()
-                    sums = [(name, state[p]["sum"]) for name, p in named if p in state]
-                    write_adagrad_state(new / names.ADAGRAD_FILE, sums, self.n_batches)
-        path = self.folder / f"metrics_epoch_{len(self.epochs) - 1}.json"
-        write_text(path, to_json(metrics))
+        title = self.folder.absolute().name
+        parts = title, model.options, list(self.text.words or ()), model.bilm, model.softmax
+        results = {**metrics, **{f"best_{name}": value for name, value in metrics.items()}}
+        outputs = (*PUBLISHED_FILES, names.ADAGRAD_FILE)
+        with output_folder(self.folder, outputs, force=True) as new:
+            write_published(new, title, PretrainedLanguageModel(*parts), self.settings, results)
+            if self.kind.has_sums:
+                state, named = self.optimizer.state, model.named_parameters()
+                sums = [(name, state[p]["sum"]) for name, p in named if p in state]
+                write_adagrad_state(new / names.ADAGRAD_FILE, sums, self.n_updates)
 
     def save(self) -> None:
         """Write the checkpoint atomically. All processes must call this."""
@@ -266,7 +317,7 @@ class Trainer:
                 LateErrorFile(staged) as file,
             ):
                 torch.save(content, file)
-        self._saved_at = time.monotonic()
+        self._saved_at, self._n_saved = time.monotonic(), self.n_batches
 
     def resume(self) -> None:
         """Continue the run in the folder. Raise a `ValueError` if its text has changed."""
@@ -285,10 +336,19 @@ class Trainer:
         self.model.load_training_state(own["model"])
         for name in _SAVED:
             setattr(self, name, content[name])
+        self._n_saved = self.n_batches
         set_random_state(own["random"], self.device)
         if not self.is_done:
             epoch = f"epoch {len(self.epochs) + 1}/{self.num_epochs}"
             _print(f"resumed in {epoch}, after {self.n_batches:,} batches")
+
+
+def _import_summary_writer() -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ValueError("tensorboard needs TensorBoard: pip install tensorboard") from error
+    return SummaryWriter
 
 
 def _print(line: str) -> None:

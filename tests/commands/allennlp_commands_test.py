@@ -6,11 +6,11 @@ import pytest
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 
-from tests.support.training_runs import write_config, write_data
+from tests.support.training_runs import GRADIENT_DESCENT, write_config, write_data
 
 
 def test_find_lr_build_vocab_and_count_instances(run):
-    changes = {"train_data_path": "heldout.txt", "trainer.callbacks": []}
+    changes = {"train_data_path": "heldout.txt", "trainer": {**GRADIENT_DESCENT, "callbacks": []}}
     write_config(Path(), write_data(Path()), changes)
     # More batches than an epoch has, so that the text starts again
     run("find-lr config.json --num-batches 30 -s found")

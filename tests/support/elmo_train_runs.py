@@ -1,9 +1,13 @@
-"""Runs of `elmo-train`, here or in processes, which may be killed and resumed."""
+"""
+Runs of the training loop, by `elmo-train`, here or in processes, which may be killed and resumed;
+those by `allennlp train` are in training_runs.py.
+"""
 
 import functools
 import json
 import os
 import random
+from contextlib import contextmanager
 from unittest.mock import patch
 
 import torch
@@ -11,12 +15,14 @@ import torch
 from allennlp_elmo_plugin.__main__ import main
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.training import trainer
+from allennlp_elmo_plugin.training.processes import rank, world_size
 from allennlp_elmo_plugin.training.trainer import Trainer
 from tests.support.corpora import write_corpus
 from tests.support.testing import fork
 
 _MODEL = ("options", "num_samples", "bidirectional", "share_embedding_softmax")
 _TEXT = ("batch_size", "num_steps", "shuffle_sentences")
+_OF_ALLENNLP = ("type", "cuda_device", "adagrad_state")
 
 
 def write_data(folder):
@@ -45,15 +51,7 @@ def write_config(folder, data, changes):
         "vocabulary": {"type": "from_files", "directory": str(data / "vocabulary" / "vocabulary")},
         "model": {"type": "bidirectional_lm", "num_samples": 20, "options": options},
         "data_loader": {"type": "truncated_bptt"},
-        "trainer": {
-            "num_epochs": 2,
-            "cuda_device": -1,
-            "validation_metric": "-perplexity",
-            "optimizer": {"type": "adagrad", "lr": 0.2, "initial_accumulator_value": 1.0},
-            "grad_norm": 10.0,
-            "checkpointer": {"save_every_num_batches": 5, "keep_most_recent_by_count": 2},
-            "callbacks": ["write_losses"],
-        },
+        "trainer": {"type": "language_model", "num_epochs": 2, "cuda_device": -1},
     }
     for key, value in changes.items():
         *sections, last = key.split(".")
@@ -72,27 +70,30 @@ def write_size(config, path):
         "model": model,
         "text": {**batches, **{key: values["dataset_reader"][key] for key in _TEXT}},
         "validation": {},
-        "training": {"num_epochs": values["trainer"]["num_epochs"]},
+        "training": {k: v for k, v in values["trainer"].items() if k not in _OF_ALLENNLP},
     }
     path.write_text(json.dumps(size), encoding="utf-8")
     return path
 
 
-def elmo_train(arguments, log=None, stop_at=0, stop=None, seconds=600.0):
+@contextmanager
+def noted_losses(log=None, stop_at=0, stop=None, seconds=600.0):
     """
-    Run the command here. Append the losses of each batch to a file, if one is given, and call
-    `stop` after a batch. Save every few `seconds`.
+    In the `with` block, training appends the losses of each update to a file, if one is given, in
+    distributed training one for each process, and calls `stop` after a batch. It saves every few
+    `seconds`.
     """
     step = Trainer.step
 
-    def noted_step(self, batch):
+    def noted_step(self, *batches):
         outputs = []
         hook = self.model.register_forward_hook(lambda *call: outputs.append(call[-1]))
-        step(self, batch)
+        step(self, *batches)
         hook.remove()
         if log is not None:
-            losses = [outputs[0][name].item().hex() for name in sorted(outputs[0])]
-            with open(log, "a", encoding="utf-8") as file:
+            losses = [[output[name].item().hex() for name in sorted(output)] for output in outputs]
+            name = f"{log}{rank() if world_size() > 1 else ''}"
+            with open(name, "a", encoding="utf-8") as file:
                 file.write(json.dumps([self.n_batches, losses]) + "\n")
         if stop is not None and self.n_batches == stop_at:
             stop()
@@ -101,6 +102,12 @@ def elmo_train(arguments, log=None, stop_at=0, stop=None, seconds=600.0):
         patch.object(Trainer, "step", noted_step),
         patch.object(trainer, "SECONDS_BETWEEN_CHECKPOINTS", seconds),
     ):
+        yield
+
+
+def elmo_train(arguments, log=None, **settings):
+    """Run the command here, with the settings of `noted_losses`."""
+    with noted_losses(log, **settings):
         main(["elmo-train", *map(str, arguments), "-q"])
 
 
@@ -117,13 +124,13 @@ def start_processes(world_size, port, folder, *arguments, **settings):
             LOCAL_WORLD_SIZE=str(world_size),
         )
         torch.set_num_threads(1)
-        elmo_train(arguments, f"{folder}.losses{rank}", **settings)
+        elmo_train(arguments, f"{folder}.losses", **settings)
 
     return [fork(lambda rank=rank: run(rank), wait=False) for rank in range(world_size)]
 
 
 def losses(log):
-    """The losses of each batch; those of a batch trained twice have to be the same."""
+    """The losses of each update; those of one made twice have to be the same."""
     seen = {}
     for line in log.read_text(encoding="utf-8").splitlines():
         number, values = json.loads(line)

@@ -1,10 +1,46 @@
 """Optimizers for a softmax with sparse gradients, and the schedule of Adam, against AllenNLP's."""
 
+import copy
+
 import pytest
 import torch
 
 from allennlp_elmo_plugin.training.optimizer import OPTIMIZERS, Adam
+from tests.support.pretend_gpu import gpu_for_tests
 from tests.training.trainer_test import make_trainer
+
+
+def train(model, optimizer):
+    for _ in range(2):
+        optimizer.zero_grad()
+        words = torch.tensor([1, 5, 1], device=model[0].weight.device)
+        model(words).square().sum().backward()
+        optimizer.step()
+    return optimizer.state_dict()
+
+
+def test_a_sparse_gradient_changes_no_numbers_of_adagrad_and_does_not_slow_the_others_down():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Embedding(9, 4, sparse=True), torch.nn.Linear(4, 4), torch.nn.Linear(4, 9)
+    )
+    on_gpu, of_torch = copy.deepcopy(model), copy.deepcopy(model)
+    make = OPTIMIZERS["adagrad"].make
+    settings = {"initial_accumulator_value": 1.0, "eps": 0.0}
+    expected = torch.optim.Adagrad(of_torch.parameters(), 0.2, **settings)
+    # torch's optimizer and ours can read each other's checkpoints.
+    states = train(model, make(model.parameters(), 0.2)), train(of_torch, expected)
+    torch.testing.assert_close(*states, rtol=0, atol=0)
+    assert all(map(torch.equal, model.parameters(), of_torch.parameters()))
+    with gpu_for_tests() as gpu:
+        on_gpu.to(gpu)
+        with torch.profiler.profile() as profile:
+            train(on_gpu, make(on_gpu.parameters(), 0.2))
+        for one, other in zip(on_gpu.cpu().parameters(), model.parameters()):
+            torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+    counts = {event.key: event.count for event in profile.key_averages()}
+    # One group has the four dense gradients.
+    assert counts["aten::_foreach_addcdiv_"] == counts["aten::sparse_mask"]
 
 
 def test_adam_is_dense_sparse_adam():

@@ -15,8 +15,5 @@ pretrain.config(
 ) + {
   validation_dataset_reader+: { batch_size: 32 },
   model+: { precision: 'bfloat16', state_reset: 0.05 },
-  trainer+: {
-    optimizer: { type: 'dense_sparse_adam', lr: 0.002 },
-    learning_rate_scheduler: { type: 'linear_with_warmup', warmup_steps: 500 },
-  },
+  trainer+: { optimizer: 'adam', learning_rate: 0.002, warmup_steps: 500 },
 }

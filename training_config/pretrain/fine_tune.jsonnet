@@ -20,10 +20,7 @@ local pretrain = import 'pretrain.libsonnet';
 // The options that matter here are in the source.
 pretrain.config(options={ char_cnn: {} }, num_samples=0, batch_size=16, num_epochs=10) {
   model: { type: 'bidirectional_lm', pretrained_file: std.extVar('PRETRAINED_FILE') },
-  trainer+: {
-    patience: 2,
-    callbacks+: ['initial_validation'],
-  },
+  trainer+: { patience: 2, validate_first: true },
   // With it, the archive needs the source no more.
   include_in_archive: ['options.json'],
 }

@@ -33,35 +33,22 @@
       num_samples: num_samples,
     },
     data_loader: { type: 'truncated_bptt' },
-    trainer: {
-      num_epochs: num_epochs,
-      validation_metric: '-perplexity',
-      optimizer: { type: 'adagrad', lr: 0.2, initial_accumulator_value: 1.0, eps: 0.0 },
-      grad_norm: 10.0,
-      // AllenNLP's, without the tensors of the first batch.
-      callbacks: [{ type: 'console_logger', should_log_inputs: false }],
-      checkpointer: { save_every_num_batches: 1250, keep_most_recent_by_count: 2 },
-    },
+    // Its settings are those of `training` in sizes.json. By default: Adagrad, as in bilm-tf.
+    trainer: { type: 'language_model', num_epochs: num_epochs },
   },
 
   // A size in sizes.json, which `elmo-train --size` reads, too.
   size(name)::
     local size = (import 'sizes.json')[name];
     local contiguous = { [key]: true for key in ['contiguous'] if std.get(size.text, key, false) };
-    self.config(size.model.options, num_samples=0, num_epochs=size.training.num_epochs) + {
+    self.config(size.model.options, num_samples=0) + {
       dataset_reader+: size.text,
       validation_dataset_reader+: {
         batch_size: size.text.batch_size,
         num_steps: size.text.num_steps,
       } + contiguous + size.validation,
       model+: size.model,
-      trainer+: if size.training.optimizer == 'adagrad' then {} else {
-        optimizer: { type: 'dense_sparse_adam', lr: size.training.learning_rate },
-        learning_rate_scheduler: {
-          type: 'linear_with_warmup',
-          warmup_steps: size.training.warmup_steps,
-        },
-      },
+      trainer+: size.training,
     },
 
   // The published models: characters, two layers with a skip connection, clipped.

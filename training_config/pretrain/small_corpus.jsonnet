@@ -12,7 +12,7 @@
 // whatever the size of the text. The progress bar shows the batches of an epoch, 932 of WikiText-2:
 // words and line ends of the text, divided by 64 * 35. If all epochs together have fewer than 4,000,
 // set fewer rows and fewer such batches, for instance
-//   -o '{"dataset_reader.batch_size": 16, "trainer.learning_rate_scheduler.warmup_steps": 100}'
+//   -o '{"dataset_reader.batch_size": 16, "trainer.warmup_steps": 100}'
 // A vocabulary of fewer than 4,096 words needs "model.num_samples": "auto".
 local pretrain = import 'pretrain.libsonnet';
 

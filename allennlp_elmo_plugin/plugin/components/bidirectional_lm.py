@@ -1,6 +1,7 @@
 """The AllenNLP model that trains a `BiLm` as bilm-tf does."""
 
 import inspect
+import math
 import os
 from typing import Any, Optional, Union
 
@@ -12,7 +13,6 @@ from allennlp.nn import RegularizerApplicator
 from allennlp.nn.parallel import DdpAccelerator
 
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.plugin.components.token_perplexity import AgreeingMetrics
 from allennlp_elmo_plugin.plugin.components.vocabulary import check_vocabulary
 from allennlp_elmo_plugin.plugin.registration import configuration_errors
 from allennlp_elmo_plugin.pretrained.downloads import cached_path
@@ -88,10 +88,12 @@ class BidirectionalLanguageModel(LanguageModel, Model):
 
     def get_metrics(self, reset: bool = False) -> dict[str, float]:
         metrics = super().get_metrics(reset)
-        unknown = metrics.pop("unknown_words")
-        agreeing = AgreeingMetrics(metrics)
-        agreeing.unknown_words = unknown
-        return agreeing
+        return {**metrics, "loss": loss_of(metrics["perplexity"])}
+
+
+def loss_of(perplexity: float) -> float:
+    """Return the loss that belongs to a perplexity, 0 without words."""
+    return math.log(perplexity) if perplexity else 0.0
 
 
 def _read_options(

@@ -1,7 +1,8 @@
-"""The data loader for training language models, which can resume within an epoch."""
+"""The data loader for training language models."""
 
+import dataclasses
 from collections.abc import Iterator
-from typing import Any, Optional
+from typing import Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -14,13 +15,13 @@ from allennlp.data.vocabulary import Vocabulary
 from allennlp_elmo_plugin.plugin.components.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.plugin.registration import configuration_errors
 from allennlp_elmo_plugin.text.vocabulary import LM_NAMESPACE
+from allennlp_elmo_plugin.training.processes import world_size
 
 
 @DataLoader.register("truncated_bptt")
 class TruncatedBpttDataLoader(DataLoader):
     """
-    The batches of the dataset reader "truncated_bptt_lm", read when they are needed. A recovered
-    run reads its epoch again up to the place where it stopped, without making tensors.
+    The batches of the dataset reader "truncated_bptt_lm", read when they are needed.
 
     # Parameters
 
@@ -51,15 +52,15 @@ class TruncatedBpttDataLoader(DataLoader):
         if not reader.settings["drop_last"]:  # The config of training is that of evaluation, too.
             batches_per_epoch = None
         # A missing file is named before anything is trained.
-        self._batches = reader.text_batches(
+        self.text = reader.text_batches(
             data_path, batches_per_epoch=batches_per_epoch, read_ahead=bool(num_workers)
         )
 
     def index_with(self, vocab: Vocabulary) -> None:
-        self._batches.words = vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
+        self.text.words = vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
 
     def set_target_device(self, device: torch.device) -> None:
-        self._batches.device = device
+        self.text.device = device
 
     def iter_instances(self) -> Iterator[Instance]:
         """Raise an error: there are none, not even for a vocabulary."""
@@ -67,19 +68,12 @@ class TruncatedBpttDataLoader(DataLoader):
 
     def __len__(self) -> int:
         """Return the number of batches in the last epoch, before the first one an estimate."""
-        return len(self._batches)
+        return len(self.text)
 
     def __iter__(self) -> Iterator[TensorDict]:
-        if self._batches.words is None:
+        if self.text.words is None:
             raise ValueError("Call index_with(vocab) before taking batches from the data loader")
+        if self.text.world_size > world_size():  # Training has ended, and one process evaluates.
+            self.text = dataclasses.replace(self.text, rank=0, world_size=1)
         with configuration_errors():
-            yield from self._batches
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the place after the batch that was yielded last, and a digest of each file."""
-        return self._batches.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue at the place in `state`. Raise a `ConfigurationError` if the text changed."""
-        with configuration_errors():
-            self._batches.load_state_dict(state)
+            yield from self.text

@@ -1,18 +1,13 @@
 """Checkpoints that are complete or absent, even after a kill during saving."""
 
 import os
-import signal
-import time
 from types import SimpleNamespace
-from typing import Any, Optional, Union, cast
+from typing import Any, Optional, cast
 
 import torch
-import torch.distributed as dist
-from allennlp.common.util import is_distributed
 from allennlp.training.checkpointer import Checkpointer
 from allennlp.training.trainer import TrainerCheckpoint
 
-from allennlp_elmo_plugin.exits import Terminated
 from allennlp_elmo_plugin.files.atomic import LateErrorFile, sync, sync_folder
 from allennlp_elmo_plugin.files.tensors import read_checkpoint
 from allennlp_elmo_plugin.plugin.registration import configuration_errors, override_registered
@@ -22,47 +17,13 @@ from allennlp_elmo_plugin.plugin.registration import configuration_errors, overr
 class WholeCheckpointer(Checkpointer):
     """
     AllenNLP's checkpointer "default". It writes both files of a checkpoint under other names,
-    renames them when they are complete, and recovers only from a checkpoint that has both. For
-    language models, `save_every_num_seconds` is 600 by default and works in distributed training.
+    renames them when they are complete, and recovers only from a checkpoint that has both.
     """
-
-    def __init__(
-        self,
-        serialization_dir: Union[str, "os.PathLike[str]"],
-        *,
-        save_every_num_seconds: Optional[float] = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(serialization_dir, **kwargs)
-        self.seconds = save_every_num_seconds
-        self.signals: list[int] = []
-        """The signals that this process got: the next batch ends training, with a checkpoint."""
-
-    def maybe_save_checkpoint(self, trainer: Any, n_epochs: int, n_batches: int) -> bool:
-        is_due = self.seconds is not None and time.time() - self._last_save_time >= self.seconds
-        ends = bool(self.signals)
-        if is_distributed() and self.seconds is not None:
-            # All processes save and end after the same batch.
-            flags = torch.tensor([is_due, ends], dtype=torch.int, device=trainer.cuda_device)
-            dist.all_reduce(flags)
-            is_due, ends = map(bool, flags.tolist())
-        is_saved = super().maybe_save_checkpoint(trainer, n_epochs, n_batches)
-        if not is_saved and (is_due or ends):
-            self.save_checkpoint(trainer)
-            is_saved = True
-        if ends and n_batches:  # After an epoch, AllenNLP first has to save the best weights.
-            raise Terminated if signal.SIGTERM in self.signals else KeyboardInterrupt
-        return is_saved
 
     def save_checkpoint(self, trainer: Any) -> None:
         state = trainer.get_checkpoint_state()
-        if state is None:  # In distributed training, the first process of a machine saves.
-            self._last_save_time = time.time()
-            self._last_save_num_epochs_completed = trainer._epochs_completed
-            self._last_save_num_batches_in_epoch_completed = trainer._batches_in_epoch_completed
+        if state is None:  # In distributed training, the first process saves.
             return
-        if not self.state_is_sharded:
-            self._rank = 0  # AllenNLP would remove old checkpoints on the first machine only.
         values = state.trainer_state
         point = values["epochs_completed"], values["batches_in_epoch_completed"]
         if point not in self._find_all_checkpoints():
@@ -74,10 +35,7 @@ class WholeCheckpointer(Checkpointer):
                         torch.save(content, file)
                     sync(partial)
                 except OSError as error:
-                    how = "continue with `allennlp train --recover`"
-                    hint = (
-                        f"make room, and {how if self._find_all_checkpoints() else 'start again'}"
-                    )
+                    hint = "make room, and continue with `allennlp train --recover`"
                     raise OSError(error.errno, f"{error.strerror}; {hint}", path) from error
             for partial, path in zip(partials, paths):
                 os.replace(partial, path)

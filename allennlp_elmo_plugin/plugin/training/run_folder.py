@@ -13,17 +13,13 @@ from pathlib import Path
 from typing import Any, Optional
 
 from allennlp.commands import train
-from allennlp.commands.train import TrainModel
-from allennlp.common import Lazy, Params
+from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import is_distributed
-from allennlp.data import Vocabulary
-from allennlp.training.util import evaluate
 
 from allennlp_elmo_plugin.files.atomic import remove
-from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
-from allennlp_elmo_plugin.plugin.registration import configuration_errors, override_registered
-from allennlp_elmo_plugin.text.vocabulary import LM_NAMESPACE, VOCABULARY_FOLDER
+from allennlp_elmo_plugin.plugin.registration import configuration_errors
+from allennlp_elmo_plugin.pretrained.file_names import RUN_WEIGHT_FILE
+from allennlp_elmo_plugin.training.trainer import CHECKPOINT_FILE
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +46,7 @@ def train_model(
     # The processes of distributed training may not find the plugin by themselves.
     packages = [*(include_package or []), "allennlp_elmo_plugin.plugin.registration"]
     folder = Path(serialization_dir)
-    is_new = is_language_model(params) and not folder.exists()
+    is_ours, is_new = is_language_model(params), not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -67,10 +63,16 @@ def train_model(
             return _train_model(
                 params, serialization_dir, recover, force, node_rank, packages, *args, **kwargs
             )
-        except BaseException:
+        except BaseException as error:
             _end(set(active_children()).difference(before))
-            if is_new and not is_trained(folder):
+            if is_ours and is_new and not is_trained(folder):
                 shutil.rmtree(folder)
+            if is_ours and isinstance(error, RuntimeError) and "sparse" in str(error):
+                raise ConfigurationError(
+                    'trainer: "gradient_descent" can\'t train a sampled softmax or a token '
+                    "embedding, with sparse gradients, with this optimizer, or in several "
+                    f'processes: use the trainer "language_model" ({str(error).splitlines()[-1]})'
+                ) from error
             raise
 
 
@@ -114,36 +116,6 @@ def _end(workers: set[BaseProcess]) -> None:
             worker.kill()
 
 
-@override_registered(TrainModel, "default", constructor="from_partial_objects")
-class TrainingLoop(TrainModel):
-    """
-    AllenNLP's training loop "default". A language model is recovered with the vocabulary in the
-    folder of the run, whose words belong to the rows of its weights. In distributed training all
-    processes evaluate on the test set, each on its rows of the text.
-    """
-
-    @classmethod
-    @functools.wraps(TrainModel.from_partial_objects.__func__)  # type: ignore[attr-defined]
-    def from_partial_objects(  # type: ignore[override]
-        cls, serialization_dir: str, **kwargs: Any
-    ) -> TrainModel:
-        path = os.path.join(serialization_dir, VOCABULARY_FOLDER)
-        if is_trained(serialization_dir) and os.path.exists(f"{path}/{LM_NAMESPACE}.txt"):
-            kwargs["vocabulary"] = Lazy(lambda instances: Vocabulary.from_files(path))
-        return super().from_partial_objects(serialization_dir, **kwargs)
-
-    def run(self) -> dict[str, Any]:
-        metrics = super().run()
-        loader = self.evaluation_data_loader
-        is_ours = isinstance(self.model, BidirectionalLanguageModel)
-        if is_distributed() and self.evaluate_on_test and loader is not None and is_ours:
-            trainer: Any = self.trainer
-            of_test = evaluate(self.model, loader, trainer.cuda_device, self.batch_weight_key)
-            metrics.update({f"test_{name}": value for name, value in of_test.items()})
-            self.evaluation_data_loader = None  # type: ignore[assignment]
-        return metrics
-
-
 def is_language_model(params: Params) -> bool:
     """Return whether a config trains a language model, by the names of its components."""
     parts = map(params.params.get, ("model", "dataset_reader", "data_loader"))
@@ -153,4 +125,5 @@ def is_language_model(params: Params) -> bool:
 
 def is_trained(folder: str | os.PathLike[str]) -> bool:
     """Return whether a folder has saved weights with which training can continue."""
-    return any(any(Path(folder).glob(name)) for name in ("model_state_*.th", "best.th"))
+    names = "model_state_*.th", RUN_WEIGHT_FILE, CHECKPOINT_FILE
+    return any(any(Path(folder).glob(name)) for name in names)

@@ -28,7 +28,6 @@ PUBLISHED_ADDRESS = "https://allennlp.s3.amazonaws.com/models/elmo/"
 """The address of AllenNLP's models. Of the addresses in a model's files, only these are opened."""
 
 _MAX_ORIGINS = 16  # training runs that each started from the one before
-# The sections of config.json that say how a model was trained
 _SECTIONS = ("model", "dataset_reader", "data_loader", "trainer")
 
 
@@ -65,7 +64,12 @@ class TrainingRun(Layout):
         config, metrics = read_json_object(files.options), {}
         with suppress(FileNotFoundError, ValueError):  # NaN, of a training that diverged
             metrics = read_json_object(files.options.parent / names.METRICS_FILE)
-        return {key: config[key] for key in _SECTIONS if key in config}, metrics
+        return training_sections(config), metrics
+
+
+def training_sections(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the sections of a config that say how a model was trained."""
+    return {key: config[key] for key in _SECTIONS if key in config}
 
 
 def archived_options(folder: Path, n_words: int, depth: int = 0) -> BiLmOptions:

@@ -18,11 +18,11 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.training import gradient_descent_trainer
 from allennlp.training.optimizers import Optimizer
+from allennlp_elmo_plugin.plugin.training.sparse_ddp_accelerator import SparseDdpAccelerator
 
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
 from allennlp_elmo_plugin.plugin.components import TruncatedBpttDataLoader, TruncatedBpttLmReader
 from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
-from allennlp_elmo_plugin.plugin.training.sparse_ddp_accelerator import SparseDdpAccelerator
 from tests.support.bilm_tf import (
     OPTIONS,
     REFERENCE,

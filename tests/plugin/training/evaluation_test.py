@@ -5,7 +5,6 @@ import pytest
 import torch
 from allennlp.common import Params
 from allennlp.evaluation import Evaluator
-from allennlp.training import util as training_util
 
 from allennlp_elmo_plugin.plugin.components import TruncatedBpttDataLoader, TruncatedBpttLmReader
 from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
@@ -33,9 +32,7 @@ def test_the_metrics_of_all_words_are_written_and_printed(tmp_path, capsys):
     unknown = [word not in vocab._token_to_index["lm_tokens"] for word in words]
     assert metrics["unknown_words"] == sum(unknown) / 14 > 0
     assert json.loads(path.read_text(encoding="utf-8")) == metrics
-    assert training_util.evaluate(model, loader) == metrics
     output = capsys.readouterr()
-    assert output.err.split("loss: ")[-1].startswith(f"{metrics['loss']:.2f}")  # in the bar
     assert output.out == metrics_table({"test.txt": {**metrics, "predicted_words": 19}}) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""The folder of a run, and its vocabulary; whole runs are in resumable_trainer_test.py."""
+"""The folder of a run; whole runs are in language_model_trainer_test.py."""
 
 import fcntl
 import multiprocessing
@@ -11,11 +11,9 @@ import pytest
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.plugin.training import run_folder
 from allennlp_elmo_plugin.plugin.training.run_folder import train_model
 from tests.support.testing import read_files
-from tests.support.training_runs import train_here, write_config
 
 LANGUAGE_MODEL = {"model": {"type": "bidirectional_lm"}}
 FINE_TUNING = {"dataset_reader": {"type": "truncated_bptt_lm"}, "model": "from_archive"}
@@ -72,7 +70,7 @@ def test_one_process_at_a_time(tmp_path, calls, arguments):
 
 @pytest.mark.parametrize("is_new", [True, False])
 @pytest.mark.parametrize("config", [LANGUAGE_MODEL, FINE_TUNING, TAGGER])
-@pytest.mark.parametrize("written", ["out.log", "best.th", "model_state_e0_b7.th"])
+@pytest.mark.parametrize("written", ["out.log", "best.th", "checkpoint.pt", "model_state_e0_b7.th"])
 def test_a_failed_start(is_new, config, written, tmp_path, monkeypatch):
     """A new folder of a language model without weights is removed, nothing else."""
     folder = tmp_path / "run"
@@ -88,13 +86,6 @@ def test_a_failed_start(is_new, config, written, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="failed"):
         train_model(Params(dict(config)), folder)
     assert folder.exists() != (is_new and config is not TAGGER and written == "out.log")
-
-
-def test_a_recovered_run_has_its_own_vocabulary(data, tmp_path):
-    train_here(write_config(tmp_path, data, {}), tmp_path / "run", kill_at=20)
-    make_vocabulary(tmp_path / "config.json", tmp_path / "other")  # of another size
-    changes = {"vocabulary.directory": str(tmp_path / "other")}
-    train_here(write_config(tmp_path, data, changes), tmp_path / "run")
 
 
 def test_only_own_workers_end_with_an_error(tmp_path, monkeypatch):
