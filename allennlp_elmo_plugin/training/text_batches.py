@@ -228,7 +228,8 @@ class TextBatches:
         texts = read_text(self.files, "replace", update=n_read.append)
         start = itertools.takewhile(lambda text: sum(n_read) <= _COUNTED_BYTES, texts)
         n_batches = sum(1 for _ in self._stream(start, WordIds()).fill_rows())
-        n_batches = n_batches * sum(file.stat().st_size for file in self.files) // sum(n_read)
+        n_bytes = sum(file.stat().st_size for file in self.files)
+        n_batches = n_batches * n_bytes // max(1, sum(n_read))  # an empty gzip file has none
         if self.max_rows is not None:
             n_batches = min(n_batches, self.max_rows // self._n_rows)
         return n_batches
