@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import REPOSITORY_ROOT
 
 KERNELS = "tests/bilm/kernels/triton_test.py"
-TRAINING = "tests/plugin/components/bidirectional_lm_test.py::test_training_is_that_of_bilm_tf"
+TRAINING = "tests/training/language_model_test.py::test_training_is_that_of_bilm_tf"
 PATHS = "allennlp_elmo_plugin/bilm/kernels", KERNELS, "tests/support/interpreter.py"
 # By the newest commit, or since then. Without git, or in a clone without history, it is unknown.
 CHANGE = ["git", "-C", REPOSITORY_ROOT, "diff", "--quiet", "HEAD~1", "--", *PATHS]

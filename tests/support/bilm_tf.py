@@ -11,6 +11,7 @@ from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import dataset
 from allennlp_elmo_plugin.text.vocabulary import read_vocabulary_file, write_vocabulary_folder
 
 REFERENCE = Path(__file__).parents[1] / "fixtures" / "reference"
+WORDS = read_vocabulary_file(REFERENCE / "data" / "vocab.txt")  # of the runs
 
 LSTM = {"dim": 7, "projection_dim": 5, "n_layers": 2, "cell_clip": 3, "proj_clip": 3}
 LSTM["use_skip_connections"] = True
@@ -33,10 +34,10 @@ def load_run(name):
 
 
 def read_vocabulary(directory):
-    """The runs' vocabulary, by way of a folder that is written to `directory`."""
+    """The runs' vocabulary for AllenNLP, by way of a folder that is written to `directory`."""
     from allennlp.data import Vocabulary
 
-    write_vocabulary_folder(directory, read_vocabulary_file(REFERENCE / "data" / "vocab.txt"))
+    write_vocabulary_folder(directory, WORDS)
     return Vocabulary.from_files(str(directory))
 
 

@@ -2,8 +2,6 @@
 
 import gzip
 import random
-from importlib.util import find_spec
-from types import SimpleNamespace
 
 import torch
 
@@ -59,16 +57,9 @@ def split_line(line):
     return [word.decode() for word in line.encode().split()]
 
 
-def vocabulary_of(lines):
-    """AllenNLP's vocabulary; where it isn't installed, one for `padded_ids` alone."""
-    words = ["<S>", "</S>", "<UNK>", *split_line(" ".join(lines))]
-    words = list(dict.fromkeys(words))
-    if find_spec("allennlp") is None:
-        ids = {word: i for i, word in enumerate(words)}
-        return SimpleNamespace(get_token_to_index_vocabulary=lambda namespace: ids)
-    from allennlp.data import Vocabulary
-
-    return Vocabulary(non_padded_namespaces=["lm_tokens"], tokens_to_add={"lm_tokens": words})
+def words_of(lines):
+    """A vocabulary with the words of lines."""
+    return list(dict.fromkeys(["<S>", "</S>", "<UNK>", *split_line(" ".join(lines))]))
 
 
 def plain_windows(lines, n_rows, num_steps, reverse=False, drop_last=True, contiguous=False):
@@ -98,9 +89,9 @@ def plain_windows(lines, n_rows, num_steps, reverse=False, drop_last=True, conti
         windows.append(window)
 
 
-def padded_ids(window, num_steps, vocab):
+def padded_ids(window, num_steps, words):
     """What a window reads and predicts as vocabulary ids."""
-    ids = vocab.get_token_to_index_vocabulary("lm_tokens")
+    ids = {word: index for index, word in enumerate(words)}
     tensors = []
     for side, padding in zip(window, (0, -100)):
         rows = [[ids.get(word, ids["<UNK>"]) for word in row] for row in side]

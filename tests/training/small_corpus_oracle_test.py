@@ -1,7 +1,7 @@
 """
-Training and evaluation with the options for small corpora, by AllenNLP's trainer, compared with the
-naive model of `tests.support.naive_training`. What is random is drawn again from the same state of
-torch's generator.
+Training and evaluation with the size for small corpora, as `elmo-train` trains it, compared with
+the naive model of `tests.support.naive_training`. What is random is drawn again from the same state
+of torch's generator.
 """
 
 import copy
@@ -14,15 +14,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from allennlp.commands.train import train_model
-from allennlp.common import Params
-from allennlp.data import Vocabulary
-from allennlp.training.optimizers import DenseSparseAdam
 
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import LogUniformSampler, Samples
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
-from allennlp_elmo_plugin.plugin.training import ResumableTrainer
-from tests.plugin.components.bidirectional_lm_test import SUFFIXES, read
+from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
+from allennlp_elmo_plugin.training import TextBatches, trainer
+from allennlp_elmo_plugin.training.settings import make_trainer
 from tests.support.bilm_tf import set_variables, variables
 from tests.support.naive_bilm import DIRECTIONS
 from tests.support.naive_training import NaiveTraining, Stream
@@ -31,33 +28,21 @@ DIM, N_LAYERS = 3, 2
 LSTM = {"dim": 5, "projection_dim": DIM, "n_layers": N_LAYERS, "cell_clip": 0.8, "proj_clip": 0.4}
 OPTIONS = {"lstm": {**LSTM, "use_skip_connections": True}}
 ROWS, STEPS, VALIDATION_ROWS = 3, 4, 4
-EPOCHS, LEARNING_RATE, WARMUP, NORM = 2, 0.05, 3, 1.5
-DROPOUT, RECURRENT_DROPOUT, STATE_RESET = 0.3, 0.4, 0.3
-TEXT = "a b c d\n\na a e\nb\n\n\nf g a b c\nd d a\nh\na b a c e f\ng b a\nc\n\na d\n" * 2
+TRAINING = {"num_epochs": 2, "learning_rate": 0.05, "warmup_steps": 3, "grad_norm": 1.5}
+EPOCHS, LEARNING_RATE, WARMUP, NORM = TRAINING.values()
+RANDOM = {"dropout": 0.3, "recurrent_dropout": 0.4, "state_reset": 0.3}
+DROPOUT, RECURRENT_DROPOUT, STATE_RESET = RANDOM.values()
+TEXT = "a b c d\n\na a e\nb\n\n\nf g a b c\nd d a\nh\na b a c e f\ng b a\nc\n\na d\n" * 6
 HELD_OUT = "a x b\n\nc d e a\n"
-CHANGES = {
-    "dataset_reader.batch_size": ROWS,
-    "dataset_reader.num_steps": STEPS,
-    "dataset_reader.max_characters_per_token": None,
-    "validation_dataset_reader.batch_size": VALIDATION_ROWS,
-    "validation_dataset_reader.num_steps": 2,
-    "validation_dataset_reader.max_characters_per_token": None,
-    "model.options": OPTIONS,
-    "model.dropout": DROPOUT,
-    "model.precision": "float32",
-    "model.recurrent_dropout": RECURRENT_DROPOUT,
-    "model.state_reset": STATE_RESET,
-    "trainer.cuda_device": -1,
-    "trainer.num_epochs": EPOCHS,
-    "trainer.optimizer.lr": LEARNING_RATE,
-    "trainer.learning_rate_scheduler.warmup_steps": WARMUP,
-    "trainer.grad_norm": NORM,
+SIZES = Path(__file__).parents[2] / "training_config" / "pretrain" / "sizes.json"
+RUN = {
+    "model": {"options": OPTIONS, "precision": "float32", **RANDOM},
+    "text": {"paths": "train.txt", "batch_size": ROWS, "num_steps": STEPS},
+    "validation": {"paths": "validation.txt", "batch_size": VALIDATION_ROWS, "num_steps": 2},
+    "training": TRAINING,
 }
-READER = {"contiguous": True, "max_characters_per_token": None}
+SUFFIXES = {"forward": "", "backward": "_reverse"}
 EMBEDDING, WEIGHT, BIAS = "lm/embedding", "lm/softmax/W", "lm/softmax/b"
-PATHS = {f"{name}_DATA_PATH": f"{name.lower()}.txt" for name in ("TRAIN", "VALIDATION")}
-PATHS["VOCABULARY_PATH"] = "vocab"
-CONFIG = Path(__file__).parents[3] / "training_config" / "pretrain" / "small_corpus.jsonnet"
 
 
 def make_naive(tied, tensors):
@@ -66,10 +51,13 @@ def make_naive(tied, tensors):
     return naive
 
 
-def perplexities(tensors, tied, vocab):
+def read(words, path, n_rows, n_steps, **settings):
+    return list(TextBatches(path, words, n_rows, n_steps, None, contiguous=True, **settings))
+
+
+def perplexities(tensors, tied, words):
     """The validation perplexities of the directions, computed for all words of a row at once."""
-    settings = {**READER, "batch_size": VALIDATION_ROWS, "num_steps": 1000, "drop_last": False}
-    [batch] = read(vocab, "validation.txt", **settings)
+    [batch] = read(words, "validation.txt", VALIDATION_ROWS, 1000, drop_last=False)
     naive = make_naive(tied, tensors)
     for direction, suffix in SUFFIXES.items():
         losses = []
@@ -93,24 +81,34 @@ def masked_kernels(tensors, masks):
 
 
 @pytest.fixture
-def vocab(tmp_path, monkeypatch):
-    """A vocabulary of files in the current folder, for computations in double precision."""
+def words(tmp_path, monkeypatch):
+    """The words of files in the current folder, for computations in double precision."""
     monkeypatch.chdir(tmp_path)
     Path("train.txt").write_text(TEXT)
     Path("validation.txt").write_text(HELD_OUT)
-    make_vocabulary("train.txt", "vocab")
+    Path("run").mkdir()
     torch.set_default_dtype(torch.float64)
-    yield Vocabulary.from_files("vocab/vocabulary")
+    yield [word for word, _ in make_vocabulary("train.txt", "vocab")]
     torch.set_default_dtype(torch.float32)
 
 
-def train(monkeypatch, changes):
+def train(monkeypatch, words, n_accumulated, **of_model):
     """
-    Train the config. Return the model, its initial variables, and of each batch the random state
-    before it, its samples and losses; and of each update the norm of the gradients.
+    Train the size with some settings. Return its trainer, the initial variables, and of each batch
+    the random state before it, its samples and losses; and of each update the norm of the
+    gradients.
     """
-    initial, steps, norms = {}, [], []
-    batch_outputs, rescale = ResumableTrainer.batch_outputs, ResumableTrainer.rescale_gradients
+    run = json.loads(SIZES.read_text("utf-8"))["small_corpus"]
+    for section, values in RUN.items():
+        run[section] |= values
+    run["model"] |= of_model
+    run["training"]["num_gradient_accumulation_steps"] = n_accumulated
+    loop = make_trainer(run, words, Path("run"), "cpu")
+    for parameter in loop.model.parameters():
+        # `variables` returns float32 numbers.
+        parameter.data.normal_(std=0.7).copy_(parameter.data.float())
+    initial = {name: torch.tensor(values).double() for name, values in variables(loop.model)}
+    steps, norms, clip = [], [], trainer.clip_grad_norm_
     generator = torch.Generator().manual_seed(1)
 
     def sample(self):
@@ -118,28 +116,22 @@ def train(monkeypatch, changes):
         steps[-1].samples.append(Samples(ids, 7))
         return steps[-1].samples[-1]
 
-    def record(self, batch, for_training):
-        if not for_training:
-            return batch_outputs(self, batch, for_training)
-        if not initial:
-            for parameter in self.model.parameters():
-                # `variables` returns float32 numbers.
-                parameter.data.normal_(std=0.7).copy_(parameter.data.float())
-            initial.update((k, torch.tensor(v).double()) for k, v in variables(self.model))
-        steps.append(SimpleNamespace(random_state=torch.get_rng_state(), samples=[]))
-        outputs = batch_outputs(self, batch, for_training)
-        steps[-1].losses = {key: value.item() for key, value in outputs.items()}
-        return outputs
+    def start(model, _):
+        if model.training:
+            steps.append(SimpleNamespace(random_state=torch.get_rng_state(), samples=[]))
 
-    def record_norm(self):
-        norms.append(rescale(self))
-        return norms[-1]
+    def end(model, _, outputs):
+        if model.training:
+            steps[-1].losses = {key: value.item() for key, value in outputs.items()}
 
     monkeypatch.setattr(LogUniformSampler, "sample", sample)
-    monkeypatch.setattr(ResumableTrainer, "batch_outputs", record)
-    monkeypatch.setattr(ResumableTrainer, "rescale_gradients", record_norm)
-    config = Params.from_file(CONFIG, json.dumps({**CHANGES, **changes}), PATHS)
-    return train_model(config, "run"), initial, steps, norms
+    monkeypatch.setattr(
+        trainer, "clip_grad_norm_", lambda *args: norms.append(clip(*args)) or norms[-1]
+    )
+    loop.model.register_forward_pre_hook(start)
+    loop.model.register_forward_hook(end)
+    loop.train()
+    return loop, initial, steps, norms
 
 
 def naive_losses(naive, tensors, batch, step):
@@ -178,23 +170,34 @@ def rows_in_use(batches, steps, tied):
     return {name: torch.tensor(sorted(numbers)) for name, numbers in rows.items()}
 
 
+def update(values, moments, rate, n, rows):
+    """Update n by Adam, of all rows with `eps` as in torch's Adam, or of some as in SparseAdam."""
+    gradient, (mean, square) = values.grad[rows], moments
+    mean[rows] += 0.1 * (gradient - mean[rows])
+    square[rows] += 0.001 * (gradient**2 - square[rows])
+    correction = math.sqrt(1 - 0.999**n)
+    eps = 1e-8 if rows is ... else 1e-8 / correction
+    step = mean[rows] / (1 - 0.9**n) / (square[rows].sqrt() / correction + eps)
+    values.data[rows] -= rate * step
+
+
 @pytest.mark.parametrize("num_samples", [0, 4])
 @pytest.mark.parametrize("tied", [False, True])
-def test_training_and_evaluation(num_samples, tied, vocab, monkeypatch):
+def test_training_and_evaluation(num_samples, tied, words, monkeypatch):
     n_accumulated = 2 if num_samples else 1
-    changes = {"model.num_samples": num_samples, "model.share_embedding_softmax": tied}
-    changes["trainer.num_gradient_accumulation_steps"] = n_accumulated
-    model, initial, steps, norms = train(monkeypatch, changes)
+    of_model = {"num_samples": num_samples, "share_embedding_softmax": tied}
+    loop, initial, steps, norms = train(monkeypatch, words, n_accumulated, **of_model)
 
     if tied:
         del initial[WEIGHT]
     own = {name: values.requires_grad_() for name, values in initial.items()}
-    optimizer = DenseSparseAdam(list(own.items()))
+    moments = {name: torch.zeros(2, *values.shape) for name, values in own.items()}
     naive = make_naive(tied, own)
-    windows = list(read(vocab, "train.txt", **READER, batch_size=ROWS, num_steps=STEPS))
+    windows = read(words, "train.txt", ROWS, STEPS)
     assert len(steps) == EPOCHS * len(windows)
     n_updates = EPOCHS * math.ceil(len(windows) / n_accumulated)
-    assert len(norms) == n_updates and any(norm > NORM for norm in norms)
+    rising = min(WARMUP, n_updates // 10)
+    assert len(norms) == n_updates and any(norm > NORM for norm in norms) and rising > 1
     n_done = 0
     for epoch in range(EPOCHS):
         for first in range(0, len(windows), n_accumulated):
@@ -209,23 +212,22 @@ def test_training_and_evaluation(num_samples, tied, vocab, monkeypatch):
                 (loss * STEPS / len(group)).backward()
             norm = math.sqrt(sum(float((values.grad**2).sum()) for values in own.values()))
             assert norms[n_done] == pytest.approx(norm, rel=1e-8)
-            for values in own.values():
-                values.grad *= min(1.0, NORM / (norm + 1e-6))
-            for name, rows in rows_in_use(group, recorded, tied).items():
-                values = own[name]
-                values.grad = torch.sparse_coo_tensor(rows[None], values.grad[rows], values.shape)
             n_done += 1
-            falling = (n_updates - n_done) / (n_updates - WARMUP)
-            share = falling if n_done >= WARMUP else n_done / WARMUP
-            optimizer.param_groups[0]["lr"] = LEARNING_RATE * share
-            optimizer.step()
-            optimizer.zero_grad()
+            falling = (n_updates - n_done) / (n_updates - rising)
+            rate = LEARNING_RATE * (falling if n_done >= rising else n_done / rising)
+            rows = rows_in_use(group, recorded, tied)
+            for name, values in own.items():
+                values.grad *= min(1.0, NORM / (norm + 1e-6))
+                update(values, moments[name], rate, n_done, rows.get(name, ...))
+                values.grad = None
         metrics = json.loads(Path(f"run/metrics_epoch_{epoch}.json").read_text())
-        for name, expected in perplexities(own, tied, vocab):
+        for name, expected in perplexities(own, tied, words):
             assert metrics[f"validation_{name}"] == pytest.approx(expected, rel=1e-9)
-        if epoch == metrics["best_epoch"]:
-            best = {f"best/{name}": value.detach().clone().numpy() for name, value in own.items()}
-    expected = copy.deepcopy(model)
-    set_variables(expected, best, "best")
+        arrays = {f"own/{name}": values.detach().clone().numpy() for name, values in own.items()}
+        if epoch == loop.best:
+            for name, values in variables(read_pretrained("run")):
+                assert values == pytest.approx(arrays.get(f"own/{name}", values), rel=1e-6)
+    expected = copy.deepcopy(loop.model)
+    set_variables(expected, arrays, "own")
     for name, value in expected.state_dict().items():
-        torch.testing.assert_close(model.state_dict()[name], value, rtol=1e-7, atol=1e-9)
+        torch.testing.assert_close(loop.model.state_dict()[name], value, rtol=1e-7, atol=1e-9)
