@@ -132,7 +132,7 @@ def run(
             f"all {len(examples):,} examples of training have the label {labels[None][0]!r}; see "
             "--columns, --train and --max-examples"
         )
-    vectors = np.concatenate([each for _, each in _vectors(embedder, train, "vectors")], 1)
+    vectors = np.concatenate([each for _, each in _vectors(embedder, train)], 1)
     probes = []
     with progress_bar(total=len(rows), unit="probe", desc="training") as bar:
         for part in inputs(vectors):
@@ -141,7 +141,7 @@ def run(
     del vectors, part
 
     is_right = []  # for each part of the test set, of the baseline and of each probe
-    embedded = _vectors(embedder, test, "test")
+    embedded = _vectors(embedder, test)
     while sentences := list(itertools.islice(embedded, SENTENCES_AT_ONCE)):
         tested = [example for of_sentence, _ in sentences for example in of_sentence]
         vectors = np.concatenate([each for _, each in sentences], axis=1)
@@ -166,15 +166,12 @@ def run(
 
 
 def _vectors(
-    embedder: ElmoEmbedder, sentences: Sequence[LabelledSentence], title: str
+    embedder: ElmoEmbedder, sentences: Sequence[LabelledSentence]
 ) -> Iterator[tuple[list[Example], np.ndarray]]:
     """Yield the examples of each sentence and their vectors, shape `(layers, n_examples, dim)`."""
-    words = (sentence.words for sentence in sentences)
-    arrays = embedder.embed_sentences(words, show_progress_bar=False)
-    with progress_bar(total=len(sentences), unit="sentence", desc=title) as bar:
-        for sentence, layers in zip(sentences, arrays):
-            yield sentence.examples, layers[:, [example.position for example in sentence.examples]]
-            bar.update()
+    arrays = embedder.embed_sentences([sentence.words for sentence in sentences])
+    for (_, examples), layers in zip(sentences, arrays):
+        yield examples, layers[:, [example.position for example in examples]]
 
 
 def markdown(results: dict[str, Any]) -> str:

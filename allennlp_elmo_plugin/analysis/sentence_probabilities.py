@@ -54,28 +54,26 @@ def write_scores(
     Return the number of sentences. `log_probability` is the mean of the directions.
     """
     parts = parts_that_predict(model, device)
-    vocabulary, lines = parts[-1], enumerate(sentences)
+    lines, n_sentences = iter(sentences), 0
     directions = [f"{name}_log_probability" for name in model.options.directions]
     columns = ["sentence", "word" if by_word else "words", "log_probability", "perplexity"]
-    n_sentences = 0
     with atomic_file(output) as staged, open(staged, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, "excel-tab", lineterminator="\n")
         writer.writerow([*columns, "unknown", *directions, *([] if by_word else ["text"])])
         while block := list(itertools.islice(lines, _LINES_AT_ONCE)):
-            scores = dict(score_sentences(*parts, [words for _, words in block]))
-            for row, (number, words) in enumerate(block):
-                n_sentences += 1
-                logs = list(scores[row].values())
-                unknown = [int(word not in vocabulary) for word in words]
-                if not by_word:
-                    sums = [values.sum().item() for values in logs]
+            scores = dict(score_sentences(*parts, block))
+            for row, words in enumerate(block):
+                forward, *backward = scores[row].values()
+                unknown = [int(word not in parts[-1]) for word in words]
+                if by_word:  # without the end of the sentence, or its start
+                    logs = [forward[:-1].tolist(), *(values[1:].tolist() for values in backward)]
+                    for word, n_unknown, *values in zip(words, unknown, *logs):
+                        writer.writerow([n_sentences, word, *_cells(values, 1, n_unknown)])
+                else:
+                    sums = [values.sum().item() for values in (forward, *backward)]
                     cells = _cells(sums, len(words) + 1, sum(unknown))
-                    writer.writerow([number, len(words), *cells, " ".join(words)])
-                    continue
-                # without the end of the sentence, or its start
-                of_words = [logs[0][:-1].tolist(), *(values[1:].tolist() for values in logs[1:])]
-                for word, is_unknown, *values in zip(words, unknown, *of_words):
-                    writer.writerow([number, word, *_cells(values, 1, is_unknown)])
+                    writer.writerow([n_sentences, len(words), *cells, " ".join(words)])
+                n_sentences += 1
     return n_sentences
 
 

@@ -4,16 +4,7 @@ import argparse
 from typing import Any
 
 from allennlp_elmo_plugin.analysis.sentence_probabilities import write_scores
-from allennlp_elmo_plugin.commands.command import (
-    MODEL_HELP,
-    TEXT_HELP,
-    Command,
-    add_cuda_device,
-    add_positional_model,
-    device_of,
-    positive,
-    read_lines,
-)
+from allennlp_elmo_plugin.commands import command
 from allennlp_elmo_plugin.files.atomic import check_writable
 from allennlp_elmo_plugin.pretrained.checkpoints.training_run import evaluation_settings
 from allennlp_elmo_plugin.pretrained.find_model import find_model
@@ -24,7 +15,7 @@ from allennlp_elmo_plugin.training.language_model import LanguageModel
 from allennlp_elmo_plugin.training.text_batches import TextBatches
 
 
-class ElmoPerplexity(Command):
+class ElmoPerplexity(command.Command):
     """
     Measure the perplexity of a text under a language model.
 
@@ -44,13 +35,13 @@ class ElmoPerplexity(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add_positional_model(parser, f"with its softmax: {MODEL_HELP}")
-        add("text", nargs="+", metavar="TEXT", help=TEXT_HELP)
+        command.add_positional_model(parser, f"with its softmax: {command.MODEL_HELP}")
+        add("text", nargs="+", metavar="TEXT", help=command.TEXT_HELP)
         batch_help = "sentences that are read side by side; default: as in validation, or 128"
-        add("--batch-size", type=positive, metavar="N", help=batch_help)
+        add("--batch-size", type=command.positive, metavar="N", help=batch_help)
         add("--scores", metavar="FILE", help="table (TSV) to write, with a row for each sentence")
         add("--words", action="store_true", help="--scores has a row for each word")
-        add_cuda_device(parser)
+        command.add_cuda_device(parser)
 
     def run(self, args: argparse.Namespace) -> None:
         if args.words and not args.scores:
@@ -60,11 +51,11 @@ class ElmoPerplexity(Command):
         with find_model(args.model, for_training=True) as files:
             model = read_model(files)
             settings = evaluation_settings(files.options.parent, model.options)
-        device = device_of(args)
+        device = command.device_of(args)
         _, words = model.parts_that_predict()
         if args.scores:
             check_writable(args.scores)
-            sentences = (line.words for _, line in read_lines(args.text))
+            sentences = (line.words for _, line in command.read_lines(args.text))
             n = write_scores(model, sentences, args.scores, args.words, device)
             print(f"{counted(n, 'sentence')}. Written to {args.scores}")
             return

@@ -5,21 +5,14 @@ from contextlib import suppress
 
 from allennlp_elmo_plugin.analysis.labelled_text import choose, read_sentences
 from allennlp_elmo_plugin.analysis.probing import TASKS, draw, markdown, run
-from allennlp_elmo_plugin.commands.command import (
-    ELMO_HELP,
-    Command,
-    add_cuda_device,
-    check_installed,
-    device_of,
-    positive,
-)
+from allennlp_elmo_plugin.commands import command
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.atomic import output_folder, write_text
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.text.corpus import find_files
 
 
-class ElmoProbe(Command):
+class ElmoProbe(command.Command):
     """
     Predict parts of speech or word senses from each layer of an ELMo.
 
@@ -42,7 +35,7 @@ class ElmoProbe(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add("--model", "--elmo", required=True, dest="elmo", metavar="NAME", help=ELMO_HELP)
+        add("--model", "--elmo", required=True, dest="elmo", metavar="NAME", help=command.ELMO_HELP)
         add("--task", required=True, choices=list(TASKS))
         add("--train", required=True, metavar="PATH", help="file, folder or glob")
         add("--test", required=True, metavar="PATH", help="file, folder or glob")
@@ -50,13 +43,13 @@ class ElmoProbe(Command):
         columns_help = "of the word, the lemma (wsd) and the label; default: 1,2 (pos), 4,7,8 (wsd)"
         add("--columns", type=numbers, metavar="N,N[,N]", help=columns_help)
         most_help = "most examples to train on, drawn at random; each takes 3 KB (small) to 12 KB"
-        add("--max-examples", type=positive, default=100_000, metavar="N", help=most_help)
+        add("--max-examples", type=command.positive, default=100_000, metavar="N", help=most_help)
         add("--seed", type=int, default=0, help="seed of that draw")
-        add_cuda_device(parser)
+        command.add_cuda_device(parser)
         add("-f", "--force", action="store_true", help="replace earlier results in DIR")
 
     def run(self, args: argparse.Namespace) -> None:
-        check_installed("scikit-learn")
+        command.check_installed("scikit-learn")
         task = TASKS[args.task]
         args.columns = args.columns or task.columns
         if len(args.columns) != len(task.columns) or min(args.columns) < 1:
@@ -69,7 +62,9 @@ class ElmoProbe(Command):
             train, test = (read_sentences(find_files(p), columns) for p in (args.train, args.test))
             train = choose(train, args.max_examples, args.seed)
             results = {name: getattr(args, name) for name in settings}
-            results.update(run(task, ElmoEmbedder(args.elmo, device=device_of(args)), train, test))
+            results.update(
+                run(task, ElmoEmbedder(args.elmo, device=command.device_of(args)), train, test)
+            )
             table = markdown(results)
             write_text(folder / "results.json", to_json(results))
             write_text(folder / "results.md", table)

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -19,10 +19,8 @@ from allennlp_elmo_plugin.progress import step_bar
 
 logger = logging.getLogger(__name__)
 
-NamedLayers = Literal["all", "top", "average", "concatenated"]
-Layers = NamedLayers | int | Sequence[int]
+Layers = Literal["all", "top", "average", "concatenated"] | int | Sequence[int]
 Pooling = Literal["mean", "max"]
-NAMED_LAYERS: tuple[str, ...] = get_args(NamedLayers)
 POOLINGS: dict[str, Callable[..., np.ndarray]] = {"mean": np.mean, "max": np.max}
 """How the vectors of a sentence's words become one."""
 
@@ -44,24 +42,25 @@ class Selection(NamedTuple):
 
 def select_layers(bilm: ElmoBiLm, output_format: Layers) -> Selection:
     """Return which layers `ElmoEmbedder.embed_batch` returns for an `output_format`."""
-    every, dim = range(bilm.num_layers), bilm.get_output_dim()
-    if output_format == "average":
-        return Selection(None, [], dim)
-    if output_format == "all":
-        return Selection([*every], [len(every)], dim)
-    if output_format == "concatenated":
-        return Selection([*every], [], len(every) * dim)
-    is_one = output_format == "top" or isinstance(output_format, Integral)
+    every, dim = list(range(bilm.num_layers)), bilm.get_output_dim()
+    named: dict[Any, Selection] = {
+        "all": Selection(every, [len(every)], dim),
+        "top": Selection(every[-1:], [], dim),
+        "average": Selection(None, [], dim),
+        "concatenated": Selection(every, [], len(every) * dim),
+    }
+    asked: Any = output_format
+    is_one = isinstance(asked, (str, Integral))
     try:
-        asked: Any = [-1 if output_format == "top" else output_format] if is_one else output_format
+        if is_one:
+            return named.get(asked) or Selection([every[asked]], [], dim)
         layers = [every[number] for number in asked]
-        layers[0]
+        return Selection(layers, [len(layers)], dim)
     except (IndexError, TypeError):
         raise ValueError(
-            f"the layers {output_format!r} are none of {NAMED_LAYERS}, and no numbers from 0 to "
+            f"the layers {output_format!r} are none of {(*named,)}, and no numbers from 0 to "
             f"{every[-1]}"
         ) from None
-    return Selection(layers, [] if is_one else [len(layers)], dim)
 
 
 class RunningBatch(NamedTuple):

@@ -34,17 +34,8 @@ def _evaluate_file(filename: str, *args: Any, ext_vars: Any = None, **kwargs: An
     kwargs.setdefault("jpathdir", str(CONFIGS))
     # Each has one parameter and never returns None: jsonnet's binding for Python confuses the
     # names of two parameters, and counts references to None wrongly.
-    interrupts: list[KeyboardInterrupt] = []
-
-    def files_of(name: str) -> dict[str, Any]:
-        try:
-            return elmo_model(name)
-        except KeyboardInterrupt as error:
-            interrupts.append(error)
-            raise
-
     kwargs["native_callbacks"] = {
-        "elmo_model": (("name",), files_of),
+        "elmo_model": (("name",), elmo_model),
         "ext_var_or_empty": (("name",), lambda name: variables.get(name, "")),
     }
     try:
@@ -52,9 +43,7 @@ def _evaluate_file(filename: str, *args: Any, ext_vars: Any = None, **kwargs: An
     except RuntimeError as error:
         # jsonnet makes an error without a text of Ctrl-C.
         if re.match(r"RUNTIME ERROR: (<NULL>)?$", str(error), re.M):
-            interrupts.append(KeyboardInterrupt())
-        if interrupts:
-            raise interrupts[0] from None
+            raise KeyboardInterrupt from None
         unset = _UNSET.search(str(error))
         if unset is None:
             raise
