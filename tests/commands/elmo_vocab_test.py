@@ -35,7 +35,7 @@ def test_command(corpus, run, capsys):
     line = "elmo-vocab bad --output new/vocab --encoding-errors replace"
     assert "new/vocab is not empty" in refused(capsys, *line.split())
     few = "elmo-vocab corpus --output new/few --max-size 2 -q"
-    message = "no word is left by a count of at least 1 and a size of 2 at most: give more text"
+    message = "no word is left by a count of at least 2 and a size of 2 at most: give more text"
     assert message in refused(capsys, *few.split())
     run(f"{line} --force -q")
     assert read_vocabulary_file("new/vocab/vocab.txt") == [*SPECIAL, "good"]
