@@ -39,7 +39,10 @@ from allennlp_elmo_plugin.training.trainer import CHECKPOINT_FILE
 _SIZES_FILE = CONFIGS / "pretrain" / "sizes.json"
 # The most words for which a size is the default. Small has none.
 _MOST_WORDS = {"demo": 150_000, "tiny_corpus": 1_500_000}
-_CHANGEABLE = {"training.num_epochs", "training.patience"}
+_CHANGEABLE = {
+    f"training.{name}"
+    for name in ("num_epochs", "patience", "save_every_num_batches", "tensorboard")
+}
 
 
 class ElmoTrain(Command):
@@ -91,6 +94,12 @@ class ElmoTrain(Command):
         setting("training.optimizer", f"the rate of {rising} rises, then falls", choices=OPTIMIZERS)
         rates = ", ".join(f"{kind.learning_rate} for {name}" for name, kind in OPTIMIZERS.items())
         setting("training.learning_rate", f"default: {rates}", **rate)
+        steps = "batches for each update, by the mean of their gradients"
+        setting("training.num_gradient_accumulation_steps", steps, **number)
+        saves = "save a checkpoint every N batches, besides that of every ten minutes"
+        setting("training.save_every_num_batches", saves, **number)
+        log = "write curves to DIR/log for TensorBoard (pip install tensorboard)"
+        setting("training.tensorboard", log, action="store_true", default=None)
         settings.add_argument("--seed", type=int, metavar="N", help="of weights and dropout")
 
     def run(self, args: argparse.Namespace) -> None:
@@ -257,7 +266,8 @@ def _resume(args: argparse.Namespace) -> None:
         if part.get(key) != value and name not in _CHANGEABLE:
             raise ValueError(
                 f"{args.output}: {name} is {part.get(key)!r} in the run, not {value!r}; a resumed "
-                "run can only change --num-epochs, --patience and --cuda-device"
+                "run can only change --num-epochs, --patience, --save-every-num-batches, "
+                "--tensorboard and --cuda-device"
             )
         part[key] = value
     if to_json(run) != before:

@@ -46,7 +46,7 @@ from allennlp_elmo_plugin.training.text_batches import Batch, TextBatches
 
 CHECKPOINT_FILE = "checkpoint.pt"
 SECONDS_BETWEEN_CHECKPOINTS = 600.0
-_BATCHES_BETWEEN_CHECKS = 100
+BATCHES_BETWEEN_CHECKS = 100
 _SAVED = (
     *("n_batches", "n_updates", "epochs"),
     *("_initial", "_batches_per_epoch", "_seconds_in_epoch"),
@@ -168,7 +168,7 @@ class Trainer:
                 torch.manual_seed(torch.initial_seed() + rank())
         if self._tensorboard and rank() == 0:
             writer = _import_summary_writer()
-            self._log = writer(str(self.folder / "log"), purge_step=self.n_batches)
+            self._log = writer(str(self.folder / "log"), purge_step=self.n_batches + 1)
         with noted_signals(self._signals, is_worker=world_size() > 1):
             if self._validate_first and self.n_batches == 0:
                 metrics = evaluate(self.model, self.validation)
@@ -193,7 +193,7 @@ class Trainer:
                 bar.update(len(group))
                 now = time.monotonic()
                 self._seconds_in_epoch, started = self._seconds_in_epoch + now - started, now
-                if self.n_batches % _BATCHES_BETWEEN_CHECKS < len(group):
+                if self.n_batches % BATCHES_BETWEEN_CHECKS < len(group):
                     perplexity = self._check()
                     bar.set_postfix_str(f"perplexity {perplexity:,.1f}")
                     rate, norm = self.optimizer.param_groups[0]["lr"], float(self._norm)
@@ -267,7 +267,7 @@ class Trainer:
         perplexity = self.model.get_metrics()["perplexity"]
         if not math.isfinite(perplexity):
             raise ValueError(
-                f"the loss became infinite or NaN in the {_BATCHES_BETWEEN_CHECKS} batches before "
+                f"the loss became infinite or NaN in the {BATCHES_BETWEEN_CHECKS} batches before "
                 f"batch {self.n_batches}; nothing of them was saved. Lower the learning rate"
             )
         return perplexity

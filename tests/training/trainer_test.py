@@ -1,5 +1,7 @@
 """A step of training on a GPU, which is pretended where there is none."""
 
+import math
+import shutil
 import signal
 
 import pytest
@@ -48,6 +50,45 @@ def test_a_step_waits_for_the_gpu_only_for_its_counts(num_samples, char_cnn, tmp
         # One more is that of `clip_grad_norm_`, which the pretended GPU takes for one.
         assert count_waits(lambda: trainer.step(batch)) == 2
         batches.close()
+
+
+@pytest.mark.parametrize("num_gradient_accumulation_steps", [1, 2])
+def test_a_checkpoint_every_few_batches(num_gradient_accumulation_steps, tmp_path, monkeypatch):
+    settings = {"num_gradient_accumulation_steps": num_gradient_accumulation_steps}
+    trainer = make_trainer(tmp_path, "cpu", 0, None, **settings, save_every_num_batches=15)
+    saved, save = [], Trainer.save
+    monkeypatch.setattr(Trainer, "save", lambda self: saved.append(self.n_batches) or save(self))
+    trainer.num_epochs = 1
+    trainer.train()
+    n = len(trainer.text)
+    first = 15 if num_gradient_accumulation_steps == 1 else 16
+    assert saved == [*range(first, n + 1, first), n]
+    assert trainer.n_updates == math.ceil(n / num_gradient_accumulation_steps)
+
+
+def test_tensorboard_has_the_curves(tmp_path, monkeypatch):
+    """Those of a resumed run continue where its checkpoint was."""
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    monkeypatch.setattr(trainer_module, "BATCHES_BETWEEN_CHECKS", 10)
+    settings = {"num_epochs": 1, "optimizer": "adam", "tensorboard": True}
+    trainer = make_trainer(tmp_path, "cpu", 0, None, **settings, validate_first=True)
+    trainer.train()
+    n = len(trainer.text)
+    shutil.rmtree(tmp_path / "vocabulary")
+    longer = make_trainer(tmp_path, "cpu", 0, None, **{**settings, "num_epochs": 2})
+    longer.resume()
+    longer.train()
+    log = reader.EventAccumulator(str(tmp_path / "log")).Reload()
+    curves = {tag: [(e.step, e.value) for e in log.Scalars(tag)] for tag in log.Tags()["scalars"]}
+    steps = [*range(10, 2 * n + 1, 10)]
+    for name in ("perplexity", "learning_rate", "grad_norm"):
+        assert [step for step, _ in curves[f"training/{name}"]] == steps
+    epochs = [epoch["validation_perplexity"] for epoch in longer.epochs]
+    expected = [longer.epochs[0]["initial_validation_perplexity"], *epochs]
+    assert [step for step, _ in curves["validation/perplexity"]] == [0, n, 2 * n]
+    assert [value for _, value in curves["validation/perplexity"]] == pytest.approx(expected)
+    rates = [value for _, value in curves["training/learning_rate"]]
+    assert max(rates) == pytest.approx(0.002, rel=0.3) and rates[-1] == 0.0
 
 
 def test_the_bar_is_that_of_the_whole_run(tmp_path, capfd, monkeypatch):
