@@ -41,7 +41,7 @@ def test_in_tritons_interpreter(name, subprocess_environment):
     tests, options = GROUPS[name], ["-p", "tests.support.interpreter", "--timeout", "1800"]
     if tests[0] == KERNELS:
         options.append("--noconftest")  # which imports AllenNLP
-    else:
+    elif tests[0].startswith("tests/elmo"):
         pytest.importorskip("allennlp")
     triton_options = pytest.importorskip("triton.backends.nvidia.compiler").CUDAOptions
     if "launch_cooperative_grid" not in triton_options.__dataclass_fields__:
