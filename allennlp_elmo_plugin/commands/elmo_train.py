@@ -34,7 +34,6 @@ from allennlp_elmo_plugin.training.optimizer import OPTIMIZERS
 from allennlp_elmo_plugin.training.processes import joined_processes, rank
 from allennlp_elmo_plugin.training.settings import KINDS, make_trainer, train_run
 from allennlp_elmo_plugin.training.text_batches import TextBatches
-from allennlp_elmo_plugin.training.trainer import CHECKPOINT_FILE
 
 _SIZES_FILE = CONFIGS / "pretrain" / "sizes.json"
 # The most words for which a size is the default. Small has none.
@@ -254,7 +253,7 @@ def _resume(args: argparse.Namespace) -> None:
     path = args.output / names.TRAINING_FILE
     if not path.exists():
         raise ValueError(f"{args.output} has no run of elmo-train; leave --resume out")
-    checkpoint = args.output / CHECKPOINT_FILE
+    checkpoint = args.output / names.CHECKPOINT_FILE
     if (args.output / names.WEIGHT_FILE).exists() and not checkpoint.exists():
         raise ValueError(
             f"{checkpoint} is missing: put it back, or train further with --from {args.output}"

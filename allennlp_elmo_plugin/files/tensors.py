@@ -26,10 +26,11 @@ def read_checkpoint(path: str | os.PathLike[str], advice: str) -> Any:
             raise ValueError(f"{path}: damaged ({escaped(error, 200)}); {advice}") from error
 
 
-def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
+def read_tensors(path: str | os.PathLike[str], part: str | None = None) -> dict[str, torch.Tensor]:
     """
-    Return a state dict of floating-point tensors. If torch >= 1.6 wrote it, they are mapped to
-    memory, except on Windows, where the file could then not be removed.
+    Return a state dict of floating-point tensors, or the one that a file has as `part`. If torch >=
+    1.6 wrote it, they are mapped to memory, except on Windows, where the file could then not be
+    removed.
     """
     size, advice = os.path.getsize(path), "use weights that torch.save wrote from a state dict"
     try:
@@ -43,6 +44,8 @@ def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
                     raise ValueError("compressed, which torch.save never does")
         mmap = is_zip and os.name != "nt"
         values = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+        if part is not None:
+            values = values[part]
     except Exception as error:  # torch documents none of those that damaged files cause
         program = re.search(r"GLOBAL (\S+)", str(error))
         raise ValueError(

@@ -23,6 +23,8 @@ CONFIG_FILE = "config.json"
 METRICS_FILE = "metrics.json"
 TRAINING_FILE = "training.json"
 """The settings of a run of `elmo-train`."""
+CHECKPOINT_FILE = "checkpoint.pt"
+"""The state of a language model that is trained."""
 # Files of ELMoForManyLangs
 TOKEN_EMBEDDER_FILE = "token_embedder.pkl"
 ENCODER_FILE = "encoder.pkl"

@@ -57,7 +57,9 @@ def find_model(
         - a folder with `options.json` and `weights.hdf5`, or with other publishers' names: see
           `weights_of`;
         - a zip archive of these files, as in the NLPL vector repository, or a `.tar.gz`;
-        - the `model.tar.gz` of a `bidirectional_lm`, or the folder of `elmo-import` or training;
+        - the `model.tar.gz` of a `bidirectional_lm`, or the folder of `elmo-import` or training:
+          the model of the best epoch or, before an epoch has ended, of the checkpoint;
+        - `checkpoint.pt` in the folder of a training, the model of its last batches;
         - the folder or archive of a model of ELMoForManyLangs or of a module of TensorFlow Hub;
         - a folder with `options.json` and a checkpoint of bilm-tf, or the path of one of several
           checkpoints, without `.index`;
@@ -92,6 +94,11 @@ def find_model(
         if options.endswith(".hdf5"):
             raise ValueError(f"{options}: these are weights; options_file comes before weight_file")
         found = find_file(options, names.OPTIONS_FILE), find_file(weights, names.WEIGHT_FILE)
+    elif os.path.basename(name) == names.CHECKPOINT_FILE:
+        settings = names.first_file(Path(name).parent, (names.TRAINING_FILE, names.CONFIG_FILE))
+        if settings is None:
+            raise ValueError(f"{name}: there is no {names.TRAINING_FILE} of its run beside it")
+        found = str(settings), find_file(name, names.CHECKPOINT_FILE)
     elif name.endswith(".index") or (not os.path.exists(name) and os.path.exists(f"{name}.index")):
         weights = name.removesuffix(".index")
         found = str(only_options(Path(weights).parent)), weights
@@ -134,7 +141,7 @@ def _files_in(folder: Path, source: str, for_training: bool) -> ModelFiles:
             return layout.files(source, *found)
     if (folder / names.TRAINING_FILE).exists():
         raise FileNotFoundError(
-            f"{folder}: this training has no model before its first epoch ends; continue it with: "
+            f"{folder}: this training has no model before its first checkpoint; continue it with: "
             f"allennlp-elmo-plugin elmo-train --resume --output {shlex.quote(str(folder))}"
         )
     raise FileNotFoundError(

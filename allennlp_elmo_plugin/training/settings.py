@@ -17,7 +17,7 @@ from allennlp_elmo_plugin.text.vocabulary import read_vocabulary_file
 from allennlp_elmo_plugin.training.language_model import LanguageModel
 from allennlp_elmo_plugin.training.processes import rank, world_size
 from allennlp_elmo_plugin.training.text_batches import TextBatches
-from allennlp_elmo_plugin.training.trainer import CHECKPOINT_FILE, Trainer
+from allennlp_elmo_plugin.training.trainer import Trainer
 
 KINDS = {"model": LanguageModel, "text": TextBatches, "training": Trainer}
 """The classes whose arguments are the settings of a section."""
@@ -55,7 +55,7 @@ def train_run(folder: Path, device: str) -> None:
     """Train the run in a folder, from the start or from its checkpoint, to the end."""
     run = read_json_object(folder / names.TRAINING_FILE)
     words = read_vocabulary_file(folder / names.VOCABULARY_FILE)
-    is_resumed = (folder / CHECKPOINT_FILE).exists()
+    is_resumed = (folder / names.CHECKPOINT_FILE).exists()
     source = None if is_resumed else run.get("from")
     torch.manual_seed(run["seed"])
     with find_model(source, for_training=True) if source else nullcontext() as files:

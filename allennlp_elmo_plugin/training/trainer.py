@@ -44,7 +44,6 @@ from allennlp_elmo_plugin.training.processes import (
 from allennlp_elmo_plugin.training.random_state import get_random_state, set_random_state
 from allennlp_elmo_plugin.training.text_batches import Batch, TextBatches
 
-CHECKPOINT_FILE = "checkpoint.pt"
 SECONDS_BETWEEN_CHECKPOINTS = 600.0
 BATCHES_BETWEEN_CHECKS = 100
 _SAVED = (
@@ -313,7 +312,7 @@ class Trainer:
                 **{name: getattr(self, name) for name in _SAVED},
             }
             with (
-                atomic_file(self.folder / CHECKPOINT_FILE) as staged,
+                atomic_file(self.folder / names.CHECKPOINT_FILE) as staged,
                 LateErrorFile(staged) as file,
             ):
                 torch.save(content, file)
@@ -321,7 +320,7 @@ class Trainer:
 
     def resume(self) -> None:
         """Continue the run in the folder. Raise a `ValueError` if its text has changed."""
-        path = self.folder / CHECKPOINT_FILE
+        path = self.folder / names.CHECKPOINT_FILE
         advice = "put back a copy of it, or start again in another folder"
         content = read_checkpoint(path, advice)
         if (n_processes := len(content["processes"])) != world_size():

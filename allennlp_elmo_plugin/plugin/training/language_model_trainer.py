@@ -22,9 +22,9 @@ from allennlp_elmo_plugin.plugin.registration import configuration_errors
 from allennlp_elmo_plugin.pretrained.adagrad_file import read_adagrad_state
 from allennlp_elmo_plugin.pretrained.checkpoints.training_run import training_sections
 from allennlp_elmo_plugin.pretrained.downloads import cached_path
-from allennlp_elmo_plugin.pretrained.file_names import CONFIG_FILE, RUN_WEIGHT_FILE
+from allennlp_elmo_plugin.pretrained.file_names import CHECKPOINT_FILE, CONFIG_FILE, RUN_WEIGHT_FILE
 from allennlp_elmo_plugin.training.processes import check_same
-from allennlp_elmo_plugin.training.trainer import CHECKPOINT_FILE, Trainer
+from allennlp_elmo_plugin.training.trainer import Trainer
 
 
 @AllenNlpTrainer.register("language_model")

@@ -18,8 +18,7 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.files.atomic import remove
 from allennlp_elmo_plugin.plugin.registration import configuration_errors
-from allennlp_elmo_plugin.pretrained.file_names import RUN_WEIGHT_FILE
-from allennlp_elmo_plugin.training.trainer import CHECKPOINT_FILE
+from allennlp_elmo_plugin.pretrained.file_names import CHECKPOINT_FILE, RUN_WEIGHT_FILE
 
 logger = logging.getLogger(__name__)
 
