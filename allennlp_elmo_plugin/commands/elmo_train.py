@@ -28,7 +28,6 @@ from allennlp_elmo_plugin.files.locks import locked
 from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
 from allennlp_elmo_plugin.text import vocabulary
-from allennlp_elmo_plugin.text.checks import check_held_out
 from allennlp_elmo_plugin.text.corpus import digests, find_files, read_text
 from allennlp_elmo_plugin.training.optimizer import OPTIMIZERS
 from allennlp_elmo_plugin.training.processes import joined_processes, rank
@@ -145,8 +144,7 @@ def _start(args: argparse.Namespace) -> None:
         raise ValueError("a new run needs TEXT and --validation TEXT")
     given, words = {"seed": 133, **_given(args)}, None  # by default AllenNLP's
     files = find_files(given["text.paths"])
-    held_out = read_text(find_files(given["validation.paths"]), "replace")
-    check_held_out(args.validation, held_out, read_text(files, "replace"))
+    find_files(given["validation.paths"])
     if "from" in given:
         if "size" in given:
             raise ValueError("a model has its size: leave out --size or --from")

@@ -28,6 +28,8 @@ from allennlp_elmo_plugin.pretrained.adagrad_file import write_adagrad_state
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel
 from allennlp_elmo_plugin.pretrained.publish import PUBLISHED_FILES, write_published
 from allennlp_elmo_plugin.progress import progress_bar
+from allennlp_elmo_plugin.text.checks import check_held_out
+from allennlp_elmo_plugin.text.corpus import read_text
 from allennlp_elmo_plugin.text.vocabulary import write_vocabulary_file
 from allennlp_elmo_plugin.training.evaluation import Metrics, evaluate
 from allennlp_elmo_plugin.training.language_model import LanguageModel
@@ -158,6 +160,11 @@ class Trainer:
         """Train to the end; return the metrics of each epoch."""
         if self.n_batches == 0:
             self._batches_per_epoch = len(self.text)
+            if rank() == 0:
+                held_out, text = (
+                    read_text(each.files, "replace") for each in (self.validation, self.text)
+                )
+                check_held_out(self.validation.name, held_out, text)
             if world_size() > 1:
                 texts = self.text, self.validation
                 digests = [[*text.state_dict()["digest"].values()] for text in texts]

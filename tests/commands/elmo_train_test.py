@@ -101,6 +101,7 @@ def test_a_vocabulary_of_no_more_words_than_samples_has_the_full_softmax(
     elmo_train([*new, "--num-epochs", 1, "--batch-size", 2, "-o", tmp_path / "run"])
     message = "The vocabulary has 63 words, no more than the 2,048 negative samples: the full soft"
     assert caplog.text.count(message) == 1
+    assert f"{text}: 100% of its sentences are in the training text" in caplog.text
     run = json.loads((tmp_path / "run" / "training.json").read_text(encoding="utf-8"))
     assert run["model"]["num_samples"] == 0
     last = capsys.readouterr().out.splitlines()[-1]
@@ -228,7 +229,7 @@ def mistake(capsys, *arguments):
     return line
 
 
-def test_mistakes(data, trained, tmp_path, capsys, caplog):
+def test_mistakes(data, trained, tmp_path, capsys):
     """One line, and nothing is written."""
     whole, _, (text, *options) = trained
     new = ["-o", tmp_path / "new", text, "--validation", text]
@@ -292,7 +293,6 @@ def test_mistakes(data, trained, tmp_path, capsys, caplog):
     ):
         assert message in mistake(capsys, *arguments), arguments
     assert not (tmp_path / "new").exists()
-    assert f"{text}: 100% of its sentences are in the training text" in caplog.text
 
 
 def test_what_a_resumed_run_refuses(trained, tmp_path, capsys, monkeypatch):
