@@ -7,6 +7,7 @@ import argparse
 import functools
 import importlib
 import inspect
+import itertools
 import pkgutil
 import sys
 import tarfile
@@ -126,9 +127,12 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**settings, formatter_class=_Help)
 
     def parse_known_args(self, args: Any = None, *others: Any, **options: Any) -> Any:
-        if self.has_positional_model and _MODEL in args[:-1]:
-            at = args.index(_MODEL)
-            args = [args[at + 1], *args[:at], *args[at + 2 :]]
+        if self.has_positional_model:
+            split = (arg.split("=", 1) if arg.startswith(f"{_MODEL}=") else [arg] for arg in args)
+            args = list(itertools.chain(*split))
+            if _MODEL in args[:-1]:
+                at = args.index(_MODEL)
+                args = [args[at + 1], *args[:at], *args[at + 2 :]]
         parsed, unknown = super().parse_known_args(args, *others, **options)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")

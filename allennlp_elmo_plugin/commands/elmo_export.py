@@ -77,6 +77,8 @@ def export(
     """Export a language model atomically. The arguments are those of the command."""
     path = Path(output).expanduser()
     is_onnx = path.suffix == ".onnx" and not zip
+    if initial_state != "settled" and not is_onnx:
+        raise ValueError("--initial-state is only for an ONNX file: call the output NAME.onnx")
     if (zip or is_onnx) and path.is_file() and not force:
         raise ValueError(f"{path} exists; choose another output, or --force to replace it")
     if is_onnx:

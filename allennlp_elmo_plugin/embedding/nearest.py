@@ -10,6 +10,7 @@ from typing import NamedTuple
 import h5py
 import numpy as np
 
+from allennlp_elmo_plugin.arguments import check_at_least
 from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences
 from allennlp_elmo_plugin.embedding.batches import BatchEmbedder, Layers
 
@@ -72,6 +73,7 @@ def nearest(
     max_occurrences: int,
 ) -> list[Neighbours]:
     """Do what `ElmoEmbedder.nearest` describes with vectors of shape `(places, dim)`."""
+    check_at_least(1, n_nearest=n_nearest, max_occurrences=max_occurrences)
     places: list[Occurrence] = []
     for query in check_sentences(queries or []):
         if word not in query:

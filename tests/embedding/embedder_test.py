@@ -341,6 +341,9 @@ def test_mistakes(embedder):
     ]:
         with pytest.raises(ValueError, match=message):
             embedder.encode(*arguments)
+    for name in ("n_nearest", "max_occurrences"):
+        with pytest.raises(ValueError, match=f"{name} is -1; it must be at least 1"):
+            embedder.nearest("A", [["A", "cat"]], **{name: -1})
     for method, name in (
         *((embedder.encode, "batch_size"), (embedder.encode, "batch_tokens")),
         (embedder.embed_sentences, "batch_size"),
