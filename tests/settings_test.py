@@ -11,6 +11,7 @@ import os
 import shutil
 from contextlib import redirect_stdout
 from dataclasses import fields
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -30,7 +31,7 @@ from tests.support.corpora import write_text
 from tests.support.settings import (
     Kind,
     Settings,
-    Tested,
+    ShownBy,
     beside,
     defaults,
     ignored,
@@ -137,17 +138,21 @@ def of_texts(paths="text", words=WORDS, batch_size=3, num_steps=4, **settings):
     return [list(text) for _ in range(2)]
 
 
-def of_trainer(model=OPTIONS, text="text", validation="heldout", folder="trained", **settings):
+def of_trainer(
+    model=OPTIONS, text="heldout", validation="text", folder="trained", num_epochs=1, **settings
+):
     torch.manual_seed(0)
     texts = [TextBatches(path, WORDS, 3, 4, drop_last=path == text) for path in (text, validation)]
     shutil.rmtree(folder, ignore_errors=True)
     os.mkdir(folder)
-    with redirect_stdout(io.StringIO()):
+    counted = patch.object(Trainer, "save", autospec=True, side_effect=Trainer.save)
+    with redirect_stdout(io.StringIO()), counted as save:
         model = LanguageModel(nested(model), WORDS)
-        trainer = Trainer(model, *texts, folder, **{"num_epochs": 2, **settings})
+        trainer = Trainer(model, *texts, folder, num_epochs=num_epochs, **settings)
         metrics = trainer.train()
     numbers = [{k: v for k, v in epoch.items() if "seconds" not in k} for epoch in metrics]
-    return numbers, os.listdir(folder), "a note" in Path(folder, "README.md").read_text("utf-8")
+    written = sorted(os.listdir(folder)), len(save.mock_calls)
+    return numbers, written, "a note" in Path(folder, "README.md").read_text("utf-8")
 
 
 def of_simple_elmo(method, directory="elmo", **settings):
@@ -159,9 +164,10 @@ def of_simple_elmo(method, directory="elmo", **settings):
     return getattr(model, method)(texts, **settings)
 
 
+HAS_TENSORBOARD = bool(find_spec("tensorboard"))
 EMBEDDER = "tests/embedding/embedder_test.py::test_"
 CORPUS = "tests/embedding/corpus_embedder_test.py::test_"
-DEVICE = Tested(f"{EMBEDDER}paths_and_short_calls")
+DEVICE = ShownBy(f"{EMBEDDER}paths_and_short_calls")
 OF_SENTENCES = {"sentences": SENTENCES}
 NEAREST = {"word": "cat", "sentences": SENTENCES}
 SIZES = {"batch_size": 2, "batch_tokens": 10}
@@ -180,10 +186,13 @@ KINDS = {
             "vocab_to_cache": ["", "dog", "sat"],
             "keep_sentence_boundaries": True,
             "scalar_mix_parameters": [1.0, 0.0, 2.0],
-            "module": Tested("tests/elmo/elmo_test.py::test_another_module"),
+            "module": ShownBy("tests/elmo/elmo_test.py::test_another_module"),
             "initial_state": "zero",
             "precision": "bfloat16",
-            "max_cached_words": 0,
+            "max_cached_words": ShownBy(
+                "tests/plugin/components/elmo_token_embedder_test.py::"
+                "test_several_representations_side_by_side"
+            ),
         },
     ),
     "ElmoEmbedder": Kind(
@@ -197,6 +206,7 @@ KINDS = {
             "initial_state": "carried",
             "precision": "bfloat16",
             "device": DEVICE,
+            "model": instead("other", options_file=None),
         },
     ),
     "encode": Kind(
@@ -209,7 +219,7 @@ KINDS = {
             "tokenizer": beside(list, sentences=["the cat"]),
             "batch_tokens": 10,
             "batch_size": 2,
-            "show_progress_bar": Tested(f"{EMBEDDER}arguments_that_sentence_transformers_has"),
+            "show_progress_bar": ShownBy(f"{EMBEDDER}arguments_that_sentence_transformers_has"),
             "normalize_embeddings": True,
             "convert_to_tensor": True,
         },
@@ -227,7 +237,12 @@ KINDS = {
     "embed_sentences": Kind(
         lambda: defaults(ElmoEmbedder.embed_sentences),
         of_method("embed_sentences", **OF_SENTENCES),
-        {"sentences": SENTENCES[1:], "batch_size": 2},
+        {
+            "sentences": SENTENCES[1:],
+            "batch_size": 2,
+            "output_format": "top",
+            "show_progress_bar": ShownBy(f"{EMBEDDER}long_work_has_a_bar"),
+        },
     ),
     "nearest": Kind(
         lambda: defaults(ElmoEmbedder.nearest),
@@ -258,12 +273,12 @@ KINDS = {
             "forget_sentences": True,
             "use_sentence_keys": beside(True, input_file="heldout"),
             "include_sentence_indices": True,
-            "overwrite": Tested(f"{CORPUS}what_is_complete_stays"),
-            "resume": Tested(f"{CORPUS}only_the_rest_is_embedded"),
+            "overwrite": ShownBy(f"{CORPUS}what_is_complete_stays"),
+            "resume": ShownBy(f"{CORPUS}only_the_rest_is_embedded"),
             "batch_tokens": 40,
             "dtype": "float16",
             "compression": "gzip",
-            "num_shards": Tested(f"{CORPUS}shards_at_the_same_time"),
+            "num_shards": ShownBy(f"{CORPUS}shards_at_the_same_time"),
             "shard_index": beside(1, num_shards=2),
             "pooling": "mean",
         },
@@ -302,7 +317,9 @@ KINDS = {
         {
             "options": nested({**OPTIONS, "lstm.dim": 9}),
             "words": WORDS[:9],
-            "pretrained": Tested("tests/commands/elmo_train_test.py::test_fine_tuning"),
+            "pretrained": ShownBy(
+                "tests/commands/options_test.py::test_an_option_has_an_effect_or_is_refused"
+            ),
             "num_samples": 5,
             "dropout": 0.5,
             "share_embedding_softmax": beside(True, options=nested(OF_WORDS)),
@@ -331,9 +348,8 @@ KINDS = {
             "contiguous": True,
             "max_rows": 4,
             "batches_per_epoch": 2,
-            "read_ahead": Tested(
-                "tests/plugin/components/truncated_bptt_data_loader_test.py::"
-                "test_epochs_are_the_passes_of_the_reader"
+            "read_ahead": ShownBy(
+                "tests/training/text_batches_test.py::test_epochs_are_passes_over_the_text"
             ),
             "device": "meta",
             "rank": beside(1, world_size=2),
@@ -345,17 +361,20 @@ KINDS = {
         of_trainer,
         {
             "model": {**OPTIONS, "lstm.dim": 9},
-            "text": "heldout",
-            "validation": "text",
-            "folder": Tested("tests/commands/elmo_train_test.py::test_mistakes"),
-            "num_epochs": 1,
+            "text": "text",
+            "validation": "heldout",
+            "folder": ShownBy("tests/commands/elmo_train_test.py::test_mistakes"),
+            "num_epochs": 2,
             "patience": beside(1, optimizer="adam", learning_rate=0.1, num_epochs=4),
             "optimizer": "adam",
             "learning_rate": 0.01,
-            "warmup_steps": beside(1, optimizer="adam"),
+            "warmup_steps": beside(1, optimizer="adam", num_epochs=4),
             "grad_norm": 0.01,
+            "num_gradient_accumulation_steps": 2,
             "validate_first": True,
-            "device": Tested("tests/device_training_test.py::test_training"),
+            "save_every_num_batches": 2,
+            "tensorboard": True if HAS_TENSORBOARD else refused(True, "tensorboard"),
+            "device": ShownBy("tests/device_training_test.py::test_training"),
             "settings": {"a note": 1},
         },
     ),
@@ -366,7 +385,7 @@ KINDS = {
         ).sents2elmo(sents, **settings),
         {
             "model_dir": "other",
-            "batch_size": Tested(
+            "batch_size": ShownBy(
                 "tests/adapters/elmoformanylangs_test.py::"
                 "test_a_batch_has_as_many_sentences_as_asked"
             ),

@@ -13,6 +13,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from allennlp_elmo_plugin.commands import COMMANDS
 from allennlp_elmo_plugin.commands.command import Parser
 from allennlp_elmo_plugin.files.json_file import to_json
 from tests.settings_test import OPTIONS, WORDS, inputs, nested, of_trainer  # noqa: F401
-from tests.support.settings import Kind, Settings, Tested, beside, instead, refused
+from tests.support.settings import Kind, Settings, ShownBy, beside, instead, refused
 
 _TIMES = re.compile(r"[\d,]+ words/s|in \d:\d\d:\d\d|[0-9a-f]{8}-[0-9a-f-]{27}")
 
@@ -94,7 +95,8 @@ def options_of(command, base):
         parser = choices[name]
     defaults = {}
     for action in parser._actions[1:]:
-        has_default = action.default not in (None, False, []) and action.dest not in base
+        is_given = action.nargs == 0 or action.dest in base
+        has_default = not is_given and action.default not in (None, [], argparse.SUPPRESS)
         explicit = [action.option_strings[-1], str(action.default)] if has_default else None
         defaults[action.dest] = explicit
     return defaults
@@ -103,8 +105,8 @@ def options_of(command, base):
 TESTS = "tests/commands/"
 COMMON = {
     "packages": refused(["--include-package", "no_such"], "No module named 'no_such'"),
-    "quiet": Tested(f"{TESTS}command_test.py::test_a_mistake_is_one_line"),
-    "debug": Tested(f"{TESTS}command_test.py::test_only_what_may_be_a_bug_has_a_traceback"),
+    "quiet": ShownBy(f"{TESTS}command_test.py::test_a_mistake_is_one_line"),
+    "debug": ShownBy(f"{TESTS}command_test.py::test_only_what_may_be_a_bug_has_a_traceback"),
 }
 GPU = {"cuda_device": refused(["--cuda-device", "99"], "torch finds")}
 WEIGHTS = ["--weight-file", "other/weights.hdf5"]
@@ -115,6 +117,10 @@ MODEL = {
 }
 WORD = {"word": ["word2"], "files": ["heldout"], "max_occurrences": ["--max-occurrences", "3"]}
 SMALL = {"text.batch_size": ["--batch-size", "2"], "training.num_epochs": ["--num-epochs", "1"]}
+TENSORBOARD: Any = ["--tensorboard"]
+if not find_spec("tensorboard"):
+    TENSORBOARD = refused(TENSORBOARD, "tensorboard")
+MAP = ShownBy(f"{TESTS}elmo_plot_test.py::test_map")
 CORPUS = "tests/embedding/corpus_embedder_test.py::test_"
 
 # The arguments without which a command does nothing, and a line for each option
@@ -142,13 +148,13 @@ COMMAND_LINES = {
             "include_sentence_indices": ["--include-sentence-indices"],
             "dtype": ["--dtype", "float16"],
             "compression": ["--compression", "gzip"],
-            "force": Tested(f"{CORPUS}what_is_complete_stays"),
-            "resume": Tested(f"{TESTS}elmo_test.py::test_ctrl_c_and_resume"),
-            "num_shards": Tested(f"{TESTS}elmo_test.py::test_shards_share_an_output"),
-            "shard_index": Tested(f"{TESTS}elmo_test.py::test_shards_share_an_output"),
-            "ray_workers": Tested(f"{TESTS}elmo_test.py::test_ray_gets_the_work"),
+            "force": ShownBy(f"{CORPUS}what_is_complete_stays"),
+            "resume": ShownBy(f"{TESTS}elmo_test.py::test_ctrl_c_and_resume"),
+            "num_shards": ShownBy(f"{TESTS}elmo_test.py::test_shards_share_an_output"),
+            "shard_index": ShownBy(f"{TESTS}elmo_test.py::test_shards_share_an_output"),
+            "ray_workers": ShownBy(f"{TESTS}elmo_test.py::test_ray_gets_the_work"),
             "gpus_per_worker": refused(["--gpus-per-worker", "1"], "needs --ray-workers"),
-            "file_friendly_logging": Tested(f"{TESTS}elmo_test.py::test_a_pipe_and_a_log_file"),
+            "file_friendly_logging": ShownBy(f"{TESTS}elmo_test.py::test_a_pipe_and_a_log_file"),
         },
     ),
     "elmo-configs": ({"folder": ["a"]}, {"folder": ["b"]}),
@@ -160,7 +166,7 @@ COMMAND_LINES = {
             "zip": beside(["--zip"], output=["a.zip"]),
             "precision": ["--precision", "float16"],
             "initial_state": refused(["--initial-state", "zero"], "is only for an ONNX file"),
-            "force": Tested(
+            "force": ShownBy(
                 f"{TESTS}elmo_export_test.py::test_an_earlier_export_is_replaced_but_not_its_card"
             ),
         },
@@ -171,7 +177,7 @@ COMMAND_LINES = {
             "source": ["longer"],
             "output": ["b"],
             "vocab_file": ["--vocab-file", "vocabulary.txt"],
-            "force": Tested(f"{TESTS}elmo_import_test.py::test_a_full_disk_changes_nothing"),
+            "force": ShownBy(f"{TESTS}elmo_import_test.py::test_a_full_disk_changes_nothing"),
         },
     ),
     "elmo-nearest": (
@@ -200,14 +206,20 @@ COMMAND_LINES = {
         {"runs": ["longer"], "output": ["-o", "b.svg"]},
     ),
     "elmo-plot map": (
-        {"word": ["word1"], "files": ["text"], "output": ["-o", "a.svg"]},
+        {
+            "word": ["word1"],
+            "files": ["text"],
+            "output": ["-o", "a.svg"],
+            "groups": ["--groups", "2"],
+        },
         {
             "output": ["-o", "b.svg"],
             "method": ["--method", "tsne"],
             "groups": ["--groups", "3"],
-            "labels": beside(["--labels"], files=["senses"]),
+            "labels": beside(["--labels"], files=["senses"], groups=[]),
             **WORD,
-            **MODEL,
+            **dict.fromkeys(("options_file", "weight_file", "max_occurrences"), MAP),
+            **GPU,
         },
     ),
     "elmo-plot surprise": (
@@ -230,8 +242,9 @@ COMMAND_LINES = {
             "output": ["--output", "b"],
             "columns": ["--columns", "3,4"],
             "max_examples": ["--max-examples", "5"],
+            **GPU,
             "seed": beside(["--seed", "1"], max_examples=["--max-examples", "5"]),
-            "force": Tested(f"{TESTS}elmo_probe_test.py::test_command"),
+            "force": ShownBy(f"{TESTS}elmo_probe_test.py::test_command"),
         },
     ),
     "elmo-train": (
@@ -258,6 +271,11 @@ COMMAND_LINES = {
             "model.precision": ["--precision", "bfloat16"],
             "training.optimizer": ["--optimizer", "adam"],
             "training.learning_rate": ["--learning-rate", "0.01"],
+            "training.num_gradient_accumulation_steps": ["--num-gradient-accumulation-steps", "2"],
+            "training.save_every_num_batches": refused(
+                ["--save-every-num-batches", "0"], "0 is less than 1"
+            ),
+            "training.tensorboard": TENSORBOARD,
             "seed": ["--seed", "5"],
         },
     ),
@@ -266,10 +284,10 @@ COMMAND_LINES = {
         {
             "files": ["heldout"],
             "output": ["-o", "b"],
-            "min_count": ["--min-count", "2"],
+            "min_count": ["--min-count", "1"],
             "max_size": ["--max-size", "9"],
             "encoding_errors": instead(["--encoding-errors", "replace"], files=["latin"]),
-            "force": Tested(f"{TESTS}elmo_vocab_test.py::test_command"),
+            "force": ShownBy(f"{TESTS}elmo_vocab_test.py::test_command"),
         },
     ),
 }

@@ -41,7 +41,7 @@ def ignored(value):
     return Line(value, {}, "ignored")
 
 
-class Tested(str):
+class ShownBy(str):
     """The test elsewhere, `path::name`, that shows the effect."""
 
 
@@ -100,7 +100,7 @@ class Settings:
 
     def check_line(self, kind, name):
         line = self.kinds[kind].lines[name]
-        if isinstance(line, Tested):
+        if isinstance(line, ShownBy):
             path, _, test = line.partition("::")
             assert f"def {test}(" in (ROOT / path).read_text("utf-8")
             return
