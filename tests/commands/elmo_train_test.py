@@ -108,6 +108,7 @@ def test_a_vocabulary_of_no_more_words_than_samples_has_the_full_softmax(
     assert f"`allennlp-elmo-plugin elmo-perplexity {tmp_path}/run TEXT`" in last
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("n_changes", [0, 30, 60, 75, 90, 130])
 def test_a_kill_at_a_change_of_the_file_system(n_changes, trained, tmp_path):
     """Each batch is saved, so that changes are spread over the run."""
