@@ -22,6 +22,8 @@ from allennlp_elmo_plugin.bilm.parallel import run_in_parallel
 # From this many multiplications in a step of a layer, each direction has its own thread. That is
 # about as fast as both together on a quiet machine, and twice as fast beside a busy process.
 WORTH_THREADS = 2**24
+# Below this many, one thread computes all: several of torch's would wait for each other.
+_FEW_MULTIPLICATIONS = 2**23
 
 
 class BiLstm(torch.nn.Module):
@@ -131,12 +133,29 @@ class BiLstm(torch.nn.Module):
         are_apart = any(other is not packing for other in packings.values()) or (
             needs_order and not trains_together
         )
-        in_threads = not are_apart and self._is_worth_threads(packing)
+        n_multiplications = self._multiplications_of_step(packing)
+        # With more than three threads of torch, both directions together use more cores.
+        in_threads = (
+            not are_apart
+            and n_multiplications >= WORTH_THREADS
+            and len(self.directions) == 2
+            and torch.get_num_threads() in (2, 3)
+        )
+        in_one_thread = (
+            not needs_order
+            and 0 < n_multiplications < _FEW_MULTIPLICATIONS
+            and torch.get_num_threads() > 1
+        )
         groups = [self.directions]
         if are_apart or in_threads:
             groups = [[direction] for direction in self.directions]
         calls = [functools.partial(self._run, group, inputs, packings, states) for group in groups]
-        results = run_in_parallel(calls) if in_threads else [call() for call in calls]
+        if in_threads:
+            results = run_in_parallel(calls)
+        elif in_one_thread:
+            (results,) = run_in_parallel([lambda: [call() for call in calls]])
+        else:
+            results = [call() for call in calls]
         layers: dict[str, list[torch.Tensor]] = {}
         for group, (of_group, last_states) in zip(groups, results):
             layers.update(zip(group, of_group))
@@ -146,17 +165,16 @@ class BiLstm(torch.nn.Module):
         carried.write(states)
         return layers
 
-    def _is_worth_threads(self, packing: PackedBatch) -> bool:
-        # With more than three threads of torch, both directions together use more cores.
-        on_cpu = packing.row.device.type == "cpu" and torch.get_num_threads() in (2, 3)
-        if not on_cpu or len(self.directions) < 2 or not packing.n_tokens:
-            return False
+    def _multiplications_of_step(self, packing: PackedBatch) -> float:
+        """Return how many multiplications a step of a layer has on the CPU, on average."""
+        if packing.row.device.type != "cpu" or not packing.n_tokens:
+            return 0
         lstm = self.layer(self.directions[0], 0)
         n_multiplications = sum(weight.numel() for weight in lstm.weights)  # for each row
         if lstm.precision != "float32":
             n_multiplications //= 2  # since each takes half the time
         mean_rows = packing.n_tokens / len(packing.batch_sizes)  # of a step
-        return mean_rows * n_multiplications >= WORTH_THREADS
+        return mean_rows * n_multiplications
 
     def drop(self, vectors: torch.Tensor, packing: PackedBatch) -> torch.Tensor:
         """Apply dropout to packed vectors, shape `(n_tokens, projection_dim)`, in training."""

@@ -23,7 +23,7 @@ class CachedValue(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._kept: tuple[T, Any, list[torch.Tensor], torch.Tensor] | None = None
+        self._kept: tuple[T, Any, list[torch.Tensor], list[torch.Tensor]] | None = None
 
     def get(self, parameters: Sequence[torch.Tensor], make: Callable[[], T], key: Any = None) -> T:
         """Return the result of `make`, which depends only on the parameters and on `key`."""
@@ -34,14 +34,14 @@ class CachedValue(Generic[T]):
         kept = self._kept  # once: another thread may replace it
         if kept is not None:
             kept_key, views, sample = kept[1:]
-            if kept_key == key and (not is_compared or torch.equal(sample, torch.cat(views))):
+            if kept_key == key and (not is_compared or _are_equal(views, sample)):
                 return kept[0]
         kept = self._kept = None  # before `make`: memory may not hold both values
         with lasting_tensors():
             # Views keep the storage alive, so no other parameter can get its address.
             views = list(map(_some_numbers, parameters))
             value = make()
-            self._kept = value, key, views, torch.cat(views)
+            self._kept = value, key, views, [view.clone() for view in views]
         return value
 
     def __getstate__(self) -> dict[str, Any]:
@@ -63,6 +63,13 @@ class CachingModule(torch.nn.Module):
             if isinstance(value, CachedValue):  # Each device has its own.
                 setattr(replica, name, CachedValue())
         return replica
+
+
+def _are_equal(views: list[torch.Tensor], sample: list[torch.Tensor]) -> bool:
+    if any(view.device.type != "cpu" for view in views):
+        return torch.equal(torch.cat(views), torch.cat(sample))  # waits once for a GPU
+    # One by one, too small for torch to share them among threads that wait for each other.
+    return all(map(torch.equal, views, sample))
 
 
 def _version(parameter: torch.Tensor) -> tuple[int, int]:

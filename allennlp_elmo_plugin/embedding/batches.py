@@ -13,7 +13,7 @@ import torch
 
 from allennlp_elmo_plugin.arguments import check_at_least
 from allennlp_elmo_plugin.bilm.characters import Sentences, check_sentences
-from allennlp_elmo_plugin.bilm.model_call import copy_to, model_call
+from allennlp_elmo_plugin.bilm.model_call import copy_to, lasting_tensors, model_call
 from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.progress import step_bar
 
@@ -133,7 +133,7 @@ class BatchEmbedder:
         # Rows of carried states can't be run one after the other: only time can be cut then.
         can_split = len(batch) > 1 and self.elmo_bilm.initial_state != "carried"
         try:
-            with torch.no_grad():
+            with torch.inference_mode():
                 return [self._embed_in_segments(batch, selection)]
         except torch.OutOfMemoryError as error:
             if not (can_split or self._segment_steps > 1):
@@ -204,7 +204,9 @@ class BatchEmbedder:
         start.write(carried.states)
         is_filled = None
         if device.type == "cuda":
-            on_gpu, rows = rows, torch.empty(shape, dtype=rows.dtype, device="cpu", pin_memory=True)
+            with lasting_tensors():  # It is filled when the call has ended.
+                on_gpu = rows
+                rows = torch.empty(shape, dtype=rows.dtype, device="cpu", pin_memory=True)
             rows.copy_(on_gpu, non_blocking=True)
             is_filled = torch.cuda.Event(blocking=True)
             is_filled.record(torch.cuda.current_stream(device))

@@ -24,7 +24,7 @@ TRAINS_TOGETHER = False
 # 256 MB on a GPU.
 CHUNK_BYTES = 8 * 2**20
 # As tensors: an operator takes twice as long with a Python number.
-_ONE, _TWO = torch.tensor([1.0, 2.0], device="cpu")
+_MINUS_ONE, _TWO = torch.tensor([-1.0, 2.0], device="cpu")
 
 LstmState = tuple[torch.Tensor, torch.Tensor]
 """Outputs `(n_layers, n_sequences, projection_dim)` and cells `(n_layers, n_sequences, dim)`."""
@@ -121,7 +121,7 @@ def run_steps(
                 torch.sigmoid(layer.state.product(rows, added).to(out.dtype), out=out)
         else:
             torch.sigmoid(arguments.baddbmm_(before, weight).to(gates.dtype), out=gates)
-        candidate.mul_(_TWO).sub_(_ONE)
+        torch.add(_MINUS_ONE, candidate, alpha=2, out=candidate)
         cells.mul_(forget_gate).addcmul_(in_gate, candidate)
         if cell_clip is not None:
             cells.clamp_(-cell_clip, cell_clip)
@@ -285,7 +285,8 @@ class _Recurrence(torch.autograd.Function):
 def _tanh(values: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     # On the CPU torch calls MKL, whose tanh is several times slower on processors not by Intel.
     if values.device.type == "cpu":
-        return torch.mul(values, _TWO, out=out).sigmoid_().mul_(_TWO).sub_(_ONE)
+        sigmoids = torch.mul(values, _TWO, out=out).sigmoid_()
+        return torch.add(_MINUS_ONE, sigmoids, alpha=2, out=out)
     return torch.tanh(values, out=out)
 
 
