@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from speed import commands, embedding, training
+from speed import commands, embedding, onnx_file, training
 from speed.report import HEADER, Row, line, machine
 from speed.workload import write_model
 
@@ -50,6 +50,8 @@ def measure(sizes: list[str], rounds: int, select: Callable[[str], Any]) -> Iter
             files = write_model(size, folder)
             for part in (embedding, training, commands):
                 yield from part.measure(size, *files, rounds, select)
+            yield from onnx_file.measure(folder, size, rounds, select)
+    yield from onnx_file.measure("tiny", "`tiny`", rounds, select)
     if select("start-up"):
         yield commands.measure_start(rounds)
 

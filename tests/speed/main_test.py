@@ -18,6 +18,7 @@ def test_a_quick_look_at_every_workload(tmp_path, monkeypatch, capsys):
     rows = json.loads(output.read_text())["rows"]
     names = {row["workload"] for row in rows}
     assert {"random batches", "training step", "allennlp train", "allennlp elmo"} <= names
+    assert sum("ONNX Runtime" in name for name in names) == 4
     assert all(row["value"] > 0 for row in rows)
     assert len(capsys.readouterr().out.splitlines()) == len(rows) + 9
 
