@@ -21,7 +21,8 @@ def locked(path: Path, wait: bool = False) -> Iterator[None]:
     lock = FileLock(path, timeout=-1 if wait else 0)
     identity = None
     while identity is None:
-        path.parent.mkdir(exist_ok=True)
+        with suppress(FileExistsError):
+            path.parent.mkdir()
         try:
             lock.acquire()
             identity = path.stat()
