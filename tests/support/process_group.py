@@ -3,6 +3,7 @@
 import os
 import pickle
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -20,6 +21,8 @@ def _run(rank, world_size, folder, function, arguments):
 
 def run_processes(world_size, folder, function, *arguments):
     """Return what a function, called with the rank, returns in each process of a group."""
+    if os.name == "nt":
+        pytest.skip("Windows can't fork")
     args = world_size, str(folder), function, arguments
     mp.start_processes(_run, args, world_size, start_method="fork")
     return [pickle.loads((folder / f"{rank}.pickle").read_bytes()) for rank in range(world_size)]
