@@ -66,7 +66,7 @@ def train_model(
             _end(set(active_children()).difference(before))
             if is_ours and is_new and not is_trained(folder):
                 shutil.rmtree(folder)
-            if is_ours and isinstance(error, RuntimeError) and "sparse" in str(error):
+            if is_ours and isinstance(error, Exception) and "sparse" in str(error).lower():
                 raise ConfigurationError(
                     'trainer: "gradient_descent" can\'t train a sampled softmax or a token '
                     "embedding, with sparse gradients, with this optimizer, or in several "
