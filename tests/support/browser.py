@@ -36,7 +36,8 @@ class Browser:
     def _call(self, method, path, body=None):
         data = None if body is None else json.dumps(body).encode()
         request = Request(f"{self._url}/{path}".rstrip("/"), data, method=method)
-        return json.loads(urlopen(request, timeout=120).read())["value"]
+        with urlopen(request, timeout=120) as response:
+            return json.load(response)["value"]
 
     def open(self, page):
         self._call("POST", "url", {"url": f"{self.address}/{page}"})
@@ -89,5 +90,5 @@ def browser(folder, **chrome_options):
                 session._call("DELETE", "")
         finally:
             process.kill()
-            process.wait()
+            process.communicate()
             server.shutdown()
