@@ -1,13 +1,13 @@
 """Find or download the files of a pretrained model by any of their names, and open them."""
 
 import os
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.exits import joined
 from allennlp_elmo_plugin.files.atomic import PathLike
 from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.pretrained.archive import is_archive, model_folder
@@ -142,7 +142,7 @@ def _files_in(folder: Path, source: str, for_training: bool) -> ModelFiles:
     if (folder / names.TRAINING_FILE).exists():
         raise FileNotFoundError(
             f"{folder}: this training has no model before its first checkpoint; continue it with: "
-            f"allennlp-elmo-plugin elmo-train --resume --output {shlex.quote(str(folder))}"
+            f"allennlp-elmo-plugin elmo-train --resume --output {joined([str(folder)])}"
         )
     raise FileNotFoundError(
         f"{folder}: there is no {names.WEIGHT_FILE}; a model is {names.WHOLE_MODELS}"

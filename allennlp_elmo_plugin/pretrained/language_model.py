@@ -1,7 +1,6 @@
 """Read pretrained language models, to train them further or to export them."""
 
 import logging
-import shlex
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ import torch
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
+from allennlp_elmo_plugin.exits import joined
 from allennlp_elmo_plugin.files.atomic import PathLike
 from allennlp_elmo_plugin.pretrained.checkpoints.layout import ModelFiles
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import make_language_model
@@ -40,7 +40,7 @@ class PretrainedLanguageModel(NamedTuple):
             raise ValueError(
                 f"{self.source}: has no softmax, with which a language model predicts words, as "
                 "most published models; train one: allennlp-elmo-plugin elmo-train train.txt "
-                f"--validation heldout.txt --from {shlex.quote(self.source)} --output my_elmo"
+                f"--validation heldout.txt --from {joined([self.source])} --output my_elmo"
             )
         return self.softmax, self.words
 

@@ -1,13 +1,13 @@
 """A run of `elmo-train` in its folder, by the settings in `training.json`."""
 
 import os
-import shlex
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from allennlp_elmo_plugin.exits import joined
 from allennlp_elmo_plugin.files.json_file import read_json_object
 from allennlp_elmo_plugin.pretrained import file_names as names
 from allennlp_elmo_plugin.pretrained.adagrad_file import read_adagrad_state
@@ -78,6 +78,6 @@ def train_run(folder: Path, device: str) -> None:
         perplexity = epochs[best]["validation_perplexity"]
         print(
             f"The model of epoch {best + 1}, validation perplexity {perplexity:,.2f}, is in "
-            f"{folder}. Next: `allennlp-elmo-plugin elmo-perplexity {shlex.quote(str(folder))} "
+            f"{folder}. Next: `allennlp-elmo-plugin elmo-perplexity {joined([str(folder)])} "
             f"TEXT`, or ElmoEmbedder({str(folder)!r})"
         )
