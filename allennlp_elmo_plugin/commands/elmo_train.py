@@ -165,7 +165,8 @@ def _start(args: argparse.Namespace) -> None:
         words = vocabulary.read_vocabulary_file(_vocabulary_file(args.vocab))
     optimizer = run["training"].get("optimizer", "adagrad")
     if given.get("training.optimizer", optimizer) != optimizer:
-        run["training"].pop("learning_rate", None)  # It is for the other one.
+        for key in ("learning_rate", "warmup_steps"):  # They are for the other one.
+            run["training"].pop(key, None)
     for name, value in given.items():
         part, key = _place(run, name)
         part[key] = value

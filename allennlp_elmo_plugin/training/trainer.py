@@ -47,6 +47,7 @@ from allennlp_elmo_plugin.training.random_state import get_random_state, set_ran
 from allennlp_elmo_plugin.training.text_batches import Batch, TextBatches
 
 SECONDS_BETWEEN_CHECKPOINTS = 600.0
+WARMUP_STEPS = 300
 BATCHES_BETWEEN_CHECKS = 100
 _SAVED = (
     *("n_batches", "n_updates", "epochs"),
@@ -68,8 +69,9 @@ class Trainer:
     num_epochs, patience : `int`
         How many epochs at most, and after how many without a better one to end.
     optimizer : `str`, optional (default = `"adagrad"`)
-        "adagrad" as in bilm-tf, or "adam", whose learning rate rises for `warmup_steps` updates (at
-        most a tenth of all), then falls to 0. `OPTIMIZERS` has their default learning rates.
+        "adagrad" as in bilm-tf, or "adam", whose learning rate rises for `warmup_steps` updates, by
+        default 300 and at most a tenth of all, then falls to 0. `OPTIMIZERS` has their default
+        learning rates.
     grad_norm : `float`, optional (default = `10.0`)
         The norm to which larger gradients are scaled.
     num_gradient_accumulation_steps : `int`, optional (default = `1`)
@@ -95,7 +97,7 @@ class Trainer:
         patience: int | None = None,
         optimizer: str = "adagrad",
         learning_rate: float | None = None,
-        warmup_steps: int = 300,
+        warmup_steps: int | None = None,
         grad_norm: float = 10.0,
         num_gradient_accumulation_steps: int = 1,
         validate_first: bool = False,
@@ -141,7 +143,9 @@ class Trainer:
             raise ValueError(f"optimizer is {optimizer!r}; use {' or '.join(OPTIMIZERS)}")
         self.kind = OPTIMIZERS[optimizer]
         self._rate = self.kind.learning_rate if learning_rate is None else learning_rate
-        self._warmup_steps = warmup_steps
+        if warmup_steps is not None and not self.kind.warms_up:
+            raise ValueError(f"warmup_steps is {warmup_steps}, but {optimizer} has no warm-up")
+        self._warmup_steps = WARMUP_STEPS if warmup_steps is None else warmup_steps
         self.optimizer = self.kind.make(self._parameters, self._rate)
 
     @property

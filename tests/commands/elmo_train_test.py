@@ -151,13 +151,15 @@ def test_a_signal_saves_and_ends(number, trained, tmp_path, capfd):
         ({"learning_rate": 0.05}, ["--optimizer", "adagrad"], ("adagrad", 0.05)),
         ({"learning_rate": 0.05}, ["--optimizer", "adam"], ("adam", 0.002)),
         ({"optimizer": "adam"}, ["--learning-rate", "0.05"], ("adam", 0.05)),
+        ({"optimizer": "adam"}, ["--optimizer", "adagrad"], ("adagrad", 0.2)),
         ({}, [], ("adagrad", 0.2)),
     ],
 )
 def test_the_rate_of_a_size_is_that_of_its_optimizer(of_size, given, expected, data, tmp_path):
     arguments = write_run(tmp_path, data)
     size = json.loads((tmp_path / "size.json").read_text(encoding="utf-8"))
-    size["training"].update(of_size, warmup_steps=0, num_epochs=1)
+    of_adam = {"warmup_steps": 0} if "optimizer" in of_size else {}
+    size["training"].update(of_size, **of_adam, num_epochs=1)
     (tmp_path / "size.json").write_text(json.dumps(size), encoding="utf-8")
     elmo_train([*arguments, "-o", tmp_path / "run", *given])
     name, rate = expected
@@ -262,6 +264,7 @@ def test_mistakes(data, trained, tmp_path, capsys):
         ("training.patience", "1", f"{whole_number} or null"),
         ("training.validate_first", 1, flag),
         ("training.warmup_steps", -1, "it must be at least 0"),
+        ("training.warmup_steps", 300, "adagrad has no warm-up"),
         ("training.grad_norm", False, number),
         ("training.grad_norm", None, number),
         ("training.grad_norm", 0, "it must be above 0"),

@@ -59,7 +59,7 @@ class LanguageModelTrainer(AllenNlpTrainer):
         patience: Optional[int] = None,
         optimizer: str = "adagrad",
         learning_rate: Optional[float] = None,
-        warmup_steps: int = 300,
+        warmup_steps: Optional[int] = None,
         grad_norm: float = 10.0,
         num_gradient_accumulation_steps: int = 1,
         validate_first: bool = False,
