@@ -252,6 +252,8 @@ def test_a_folder_that_is_damaged_or_removed(files, tmp_path):
         (tmp_path / "o.parts" / "settings.json").write_text(settings)
         with pytest.raises(ValueError, match="o.parts.settings.json: damaged; start again"):
             embed(files, text, path, resume=True)
+    if os.name == "nt":  # which removes no folder with open files
+        return
 
     def remove(*args):
         shutil.rmtree(tmp_path / "o.parts")
