@@ -97,6 +97,7 @@ def test_what_a_page_shows_works(page, folder, monkeypatch):
             pytest.fail(f"{page}, line {line}: {type(error).__name__}: {error}")
 
 
+@pytest.mark.filterwarnings("ignore:unclosed file .*raw.txt:ResourceWarning")
 def test_raw_text_is_tokenised_and_divided(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     raw = "They play on\nthe beach, again!  Why?\n\nA heading\n\n" + "The end of (1). " * 20

@@ -120,5 +120,7 @@ def test_arguments_change_the_options():
         set_options(values, arguments, n_words)
         assert values == {"dropout": 0.1, **changes}
     for wrong in (PROGRAM, "some", True, 1.5):
-        with pytest.raises(ValueError, match='here: "num_samples" must be a whole number or'):
+        with pytest.raises(
+            ValueError, match='here: "num_samples" must be a whole number from 0 or'
+        ):
             set_options({}, {"num_samples": wrong}, 5, "here")
