@@ -105,7 +105,7 @@ def test_a_vocabulary_of_no_more_words_than_samples_has_the_full_softmax(
     run = json.loads((tmp_path / "run" / "training.json").read_text(encoding="utf-8"))
     assert run["model"]["num_samples"] == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert f"`allennlp-elmo-plugin elmo-perplexity {tmp_path}/run TEXT`" in last
+    assert f"`allennlp-elmo-plugin elmo-perplexity {tmp_path / 'run'} TEXT`" in last
 
 
 @pytest.mark.in_turns(2)

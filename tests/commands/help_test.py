@@ -69,10 +69,10 @@ def folder(tmp_path_factory):
     shutil.copy(REFERENCE / "data" / "vocab.txt", folder)
     import_model(folder / "checkpoint_folder", folder / "imported", folder / "vocab.txt")
     shutil.copy(folder / "imported" / "model.tar.gz", folder)
-    own_main(shlex.split(f"elmo {folder}/text.txt {folder}/layers.hdf5 --all"))
-    new = f"{folder}/train.txt --validation {folder}/heldout.txt --num-epochs 2 -q"
+    own_main(["elmo", f"{folder}/text.txt", f"{folder}/layers.hdf5", "--all"])
+    new = [f"{folder}/train.txt", f"--validation={folder}/heldout.txt", "--num-epochs=2", "-q"]
     for name in ("my_elmo", "my_model"):
-        own_main(shlex.split(f"elmo-train {new} --output {folder}/{name}"))
+        own_main(["elmo-train", *new, f"--output={folder}/{name}"])
     return folder
 
 
