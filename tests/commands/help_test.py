@@ -76,6 +76,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("command", [command.name for command in COMMANDS])
 def test_the_examples_of_a_help_run_as_they_stand(

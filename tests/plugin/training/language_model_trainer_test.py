@@ -292,6 +292,7 @@ def sampled(data, tmp_path_factory):
     return folder / "whole"
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize(
     "number, word",
     [(signal.SIGKILL, ""), (signal.SIGTERM, "terminated"), (signal.SIGINT, "interrupted")],
@@ -330,6 +331,7 @@ def _start(rank, configs):
     return str(raised.value)
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("key", ["vocabulary.directory", "validation_data_path"])
 def test_other_data(key, data, tmp_path):
     """The copies of two machines differ."""

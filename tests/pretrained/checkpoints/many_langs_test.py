@@ -124,6 +124,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 @pytest.mark.parametrize("make_wrong, message", WRONG)
 def test_what_is_wrong_is_named(make_wrong, message, folder):
     make_wrong(folder)
