@@ -1,4 +1,5 @@
 import functools
+import inspect
 import math
 import shutil
 from pathlib import Path
@@ -7,7 +8,7 @@ import pytest
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
-from allennlp_elmo_plugin.training import TextBatches
+from allennlp_elmo_plugin.training import LanguageModel, TextBatches
 from tests.support.bilm_tf import OPTIONS, REFERENCE, WORDS, load_run, read_vocabulary, variables
 
 SMALL = OPTIONS["characters"]
@@ -20,6 +21,30 @@ def vocab(tmp_path):
 
 def first_batch(**settings):
     return next(TextBatches(REFERENCE / "data" / "train.txt", WORDS, 3, **settings).batches())
+
+
+def test_each_setting_is_that_of_language_model(vocab):
+    """None falls between them, and each gets there."""
+    ours, below = (
+        inspect.signature(model.__init__).parameters
+        for model in (BidirectionalLanguageModel, LanguageModel)
+    )
+    names = below.keys() - {"self", "options", "words", "pretrained", "source", "of_base_class"}
+    assert {name: ours[name].default for name in names} == {n: below[n].default for n in names}
+    given = {"dropout": 0.25, "variational_dropout": True, "recurrent_dropout": 0.125}
+    given.update(state_reset=0.5, precision="bfloat16", bidirectional=False, num_samples=7)
+    given.update(share_embedding_softmax=True)
+    assert given.keys() == names
+    models = (
+        BidirectionalLanguageModel(vocab, options=OPTIONS["tokens"], **given),
+        LanguageModel(OPTIONS["tokens"], WORDS, **given),
+    )
+    settings = [
+        (m.options, m._state_reset, m._precision, m.bilm.lstm.variational_dropout)
+        + (m.bilm.lstm.recurrent_dropout,)
+        for m in models
+    ]
+    assert settings[0] == settings[1] and settings[0][1:5] == (0.5, "bfloat16", True, 0.125)
 
 
 def test_a_pretrained_model_and_one_with_its_options(vocab, tmp_path):
