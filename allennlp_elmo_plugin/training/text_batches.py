@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import random
+import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -265,11 +266,13 @@ class TextBatches:
 
 def _read_ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
     """Read batches in a thread, a few before they are needed."""
-    with ThreadPoolExecutor(1) as thread:
-        read = deque(thread.submit(next, batches, None) for _ in range(_N_READ_AHEAD))
-        try:
-            while (batch := read.popleft().result()) is not None:
-                read.append(thread.submit(next, batches, None))
-                yield batch
-        finally:
-            thread.shutdown(cancel_futures=True)
+    thread = ThreadPoolExecutor(1)
+    number = thread.submit(threading.get_ident).result()
+    read = deque(thread.submit(next, batches, None) for _ in range(_N_READ_AHEAD))
+    try:
+        while (batch := read.popleft().result()) is not None:
+            read.append(thread.submit(next, batches, None))
+            yield batch
+    finally:
+        # Python may free this generator in that thread, which can't wait for itself.
+        thread.shutdown(wait=threading.get_ident() != number, cancel_futures=True)

@@ -3,6 +3,7 @@ import gzip
 import itertools
 import json
 import random
+import sys
 import threading
 
 import pytest
@@ -11,9 +12,10 @@ import torch
 from allennlp_elmo_plugin.bilm.characters import words_to_character_ids
 from allennlp_elmo_plugin.text import corpus, word_ids
 from allennlp_elmo_plugin.text.corpus import find_files, read_text
+from allennlp_elmo_plugin.text.windows import WindowStream
 from allennlp_elmo_plugin.training import TextBatches, text_batches
 from tests.support import corpora
-from tests.support.bilm_tf import REFERENCE
+from tests.support.bilm_tf import REFERENCE, WORDS
 
 RUNS = json.loads((REFERENCE / "windows.json").read_text("utf-8"))
 SUFFIXES = {"forward": "", "backward": "_reverse"}
@@ -244,3 +246,24 @@ def test_what_is_refused_or_warned_of(tmp_path, caplog):
     ):
         with pytest.raises(ValueError, match=f"{name} is {value!r}; {message}"):
             TextBatches(path, **{"batch_size": 4, name: value})
+
+
+def test_a_pass_may_be_freed_in_the_thread_that_reads_ahead(tmp_path, monkeypatch):
+    """Where the collector of garbage may run."""
+    errors, passes, is_read, is_freed = [], [], threading.Event(), threading.Event()
+    fill_rows = WindowStream.fill_rows
+
+    def free_the_pass(self):
+        for number, rows in enumerate(fill_rows(self)):
+            if number == 5 and is_read.wait(5.0):
+                passes.clear()  # the last reference
+                is_freed.set()
+            yield rows
+
+    monkeypatch.setattr(sys, "unraisablehook", errors.append)
+    monkeypatch.setattr(WindowStream, "fill_rows", free_the_pass)
+    text = corpora.write_corpus(tmp_path / "corpus")
+    passes.append(iter(TextBatches(text, WORDS, 2, 3, read_ahead=True)))
+    next(passes[0])
+    is_read.set()
+    assert is_freed.wait(5.0) and errors == []
